@@ -19,7 +19,7 @@ from meshtf.compat.mesh_tensorflow._graph import is_of_tensorflow
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.compat.mesh_tensorflow._operations import *  # pyright: ignore[reportAssignmentType]  # some are replaced
 from meshtf.dimension import DimensionLike, ShapeLike, shape_of, unused_name
-from meshtf.errors import LayoutError
+from meshtf.errors import LayoutError, ShapeError
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
 from meshtf.layout import LayoutLike, axes_size, convert_to_layout_rules
@@ -41,6 +41,38 @@ def gather(weights: Tensor, indices: Tensor | int, dim: DimensionLike, output_sh
     found = for_graphs(ops.gather)(weights, rename_dimension(indices, own.name, other), own)
     renamed = rename_dimension(found, other, own.name)
     return renamed if output_shape is None else transpose(renamed, output_shape)
+
+
+def _reduction(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A reduction with the original's parameters. Programs that give them by position pass None for the second."""
+    reduced = for_graphs(fn)
+
+    def call(
+        x: Tensor,
+        disable_positional_args: DimensionLike | Iterable[DimensionLike] | None = None,
+        output_shape: ShapeLike | None = None,
+        reduced_dim: DimensionLike | Iterable[DimensionLike] | None = None,
+        name: str | None = None,
+    ) -> Tensor:
+        dims = reduced_dim if disable_positional_args is None else disable_positional_args
+        if disable_positional_args is not None and reduced_dim is not None:
+            raise ShapeError(
+                f"mtf.{fn.__name__} was given dimensions to reduce twice: {disable_positional_args} and {reduced_dim}; "
+                f"give reduced_dim=.. alone"
+            )
+        return reduced(x, reduced_dim=dims, output_shape=output_shape, name=name)
+
+    call.__name__ = call.__qualname__ = fn.__name__
+    call.__doc__ = f"""See `meshtf.{fn.__name__}`.
+
+    The second argument by position is None, as in the original, or the dimensions to reduce.
+    """
+    return call
+
+
+reduce_sum, reduce_mean = _reduction(ops.reduce_sum), _reduction(ops.reduce_mean)
+reduce_max, reduce_min = _reduction(ops.reduce_max), _reduction(ops.reduce_min)
+reduce_any, reduce_all = _reduction(ops.reduce_any), _reduction(ops.reduce_all)
 
 
 def list_product(l: Iterable[int]) -> int:  # noqa: E741  # its name there
@@ -196,6 +228,12 @@ __all__ = [
     "mtf_range",
     "mtf_slice",
     "recompute_grad",
+    "reduce_all",
+    "reduce_any",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_sum",
     "serialize_training_step",
     "tensor_dim_to_mesh_dim_size",
     "tensor_dim_to_size_per_split",

@@ -119,3 +119,22 @@ def test_names_that_are_not_here_say_what_to_write() -> None:
     for name, (module, words) in said.items():
         with pytest.raises(AttributeError, match=words):
             getattr(module, name)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "any", "all"])
+def test_reductions_take_their_arguments_by_position_as_the_original_does(name: str) -> None:
+    """(x, None, output_shape, reduced_dim)."""
+    mtf_fn, np_fn = getattr(mtf, f"reduce_{name}"), getattr(np, name)
+    values = X > 0 if name in ("any", "all") else X
+    batch, hidden = DIMS[0], DIMS[2]
+
+    def program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        x = mtf.import_tf_tensor(mesh, tf.constant(values), DIMS)
+        left = mtf.Shape([batch])
+        return [mtf_fn(x, None, left), mtf_fn(x, None, None, hidden, "named"), mtf_fn(x, hidden), mtf_fn(x, None, [])]
+
+    found = evaluated(program)
+    for y, axes in zip(found, ((1, 2, 3), 2, 2, None), strict=True):
+        np.testing.assert_allclose(y, np_fn(values, axis=axes), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShapeError, match=r"give reduced_dim=\.\. alone"):
+        mtf_fn(mtf.ones(mtf.Mesh(mtf.Graph(), "mesh"), DIMS), hidden, None, batch)
