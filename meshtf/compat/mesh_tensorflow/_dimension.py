@@ -55,6 +55,30 @@ class Dimension(language.Dimension):
         return hash((self.name, self.size))
 
 
+class ListedDims(Dims):
+    """The dimensions of a shape, whose slices and copies are lists, as in Mesh TensorFlow.
+
+    Examples:
+      >>> import meshtf.compat.mesh_tensorflow as old
+      >>> dims = old.Shape([("batch", 4), ("hidden", 8)]).dims[:]
+      >>> dims[0] = old.Dimension("length", 2)
+      >>> old.Shape(dims)
+      Shape[length:2 hidden:8]
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return list(found) if isinstance(key, slice) else found
+
+    def copy(self) -> list[language.Dimension]:
+        return list(self)
+
+    def __setitem__(self, key: SupportsIndex | slice, value: Any) -> None:
+        raise TypeError(
+            "the dimensions of a shape cannot be set; change a copy: dims = shape.dims[:], and make mtf.Shape(dims)"
+        )
+
+
 class Shape(language.Shape):
     """A `meshtf.Shape` with two features of the original.
 
@@ -71,7 +95,7 @@ class Shape(language.Shape):
 
     def __init__(self, dims: Iterable[DimensionLike]) -> None:
         super().__init__(_flat(dims))
-        object.__setattr__(self, "dims", Dims(own_dimension(d) for d in self.dims))
+        object.__setattr__(self, "dims", ListedDims(own_dimension(d) for d in self.dims))
 
     @property
     def _dims(self) -> list[language.Dimension]:

@@ -64,6 +64,16 @@ def test_the_list_of_a_shape_changes_it() -> None:
         shape.size = 3
 
 
+def test_slices_and_copies_of_dims_are_lists() -> None:
+    shape = mtf.Shape([A, B])
+    sliced, copied = shape.dims[:], shape.dims.copy()
+    sliced[0], copied[-1] = ABSENT, A._replace(name="c")
+    assert (mtf.Shape(sliced), mtf.Shape(copied)) == (mtf.Shape([ABSENT, B]), mtf.Shape([A, ("c", 4)]))
+    assert shape.dims == [A, B] == shape.dims[:]
+    with pytest.raises(TypeError, match=r"dims = shape\.dims\[:\]"):
+        shape.dims[0] = B
+
+
 def test_a_list_of_one_stands_for_the_dimension() -> None:
     x = zeros(A, B)
     assert mtf.reduce_sum(x, reduced_dim=[A]).shape == mtf.Shape([B])
