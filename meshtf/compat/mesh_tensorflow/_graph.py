@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,6 +15,7 @@ from meshtf.compat.mesh_tensorflow._dimension import own_shape
 from meshtf.compat.mesh_tensorflow._splittability import splittability
 from meshtf.compat.mesh_tensorflow.runs.step_count import StepCount
 from meshtf.errors import GraphError
+from meshtf.ops.algebra.reduction import sum_to
 from meshtf.ops.inputs.placeholder import import_tf_tensor
 
 _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
@@ -80,6 +82,7 @@ class Graph(language.Graph):
       masters: the TensorFlow variables by name. Sessions initialize, save and restore them; see `mtf.get_variable`.
       step_count: the number of the step, which optimizers read.
       name_to_variable: the variables by the program's names. Only the program uses it.
+      captured_variable_scope: TensorFlow's variable scope in which the graph was made. Only the program uses it.
 
     Examples:
       >>> import meshtf.compat.mesh_tensorflow as old
@@ -92,6 +95,7 @@ class Graph(language.Graph):
         self.masters: dict[str, tf.Variable] = {}
         self.step_count = StepCount()
         self.name_to_variable: dict[str, language.Operation] = {}
+        self.captured_variable_scope = tf.compat.v1.get_variable_scope()
 
     @property
     def all_variables(self) -> list[Any]:
@@ -107,6 +111,8 @@ class Graph(language.Graph):
         return own + found[len(own) :]
 
     def tensor(self, operation: language.Operation, shape: dimension.Shape, dtype: tf.DType, index: int) -> Tensor:
+        if index == 0:  # programs differentiate operation by operation, and add up what they get
+            vars(operation)["gradient"] = functools.partial(_gradient_in_shape, operation)
         return Tensor(operation, own_shape(shape), dtype, index=index)
 
     def label_variable(self, variable: language.Operation, name: str) -> None:
@@ -124,6 +130,12 @@ class Graph(language.Graph):
     def operand(self, value: Any, beside: language.Tensor) -> Any:
         """Imports a scalar of TensorFlow's in the dtype of the tensor beside it."""
         return imported_scalar(value, beside.mesh, beside.dtype) if is_of_tensorflow(value) else value
+
+
+def _gradient_in_shape(operation: language.Operation, grad_ys: Sequence[Tensor | None]) -> list[Any]:
+    """The gradients of the inputs, in the inputs' shapes. The language's own may have more dimensions to sum over."""
+    found = type(operation).gradient(operation, grad_ys)
+    return [None if dx is None else sum_to(dx, x.shape) for x, dx in zip(operation.inputs, found, strict=True)]
 
 
 class Mesh(language.Mesh):

@@ -138,3 +138,36 @@ def test_reductions_take_their_arguments_by_position_as_the_original_does(name: 
         np.testing.assert_allclose(y, np_fn(values, axis=axes), rtol=1e-4, atol=1e-5)
     with pytest.raises(ShapeError, match=r"give reduced_dim=\.\. alone"):
         mtf_fn(mtf.ones(mtf.Mesh(mtf.Graph(), "mesh"), DIMS), hidden, None, batch)
+
+
+def _by_operation(y: mtf.Tensor, x: mtf.Tensor) -> mtf.Tensor:
+    """The gradient of y as programs find it that differentiate operation by operation."""
+    grads: dict[mtf.Tensor, Any] = {y: mtf.ones_like(y)}
+    for operation in reversed(list(y.graph.operations)):
+        dys = [grads.get(out) for out in operation.outputs]
+        if operation.has_gradient and any(dys):
+            for own, dx in zip(operation.inputs, operation.gradient(dys), strict=True):
+                if dx is not None:
+                    grads[own] = grads[own] + dx if own in grads else dx
+    return grads[x]
+
+
+def test_gradients_of_operations_have_the_shapes_of_their_inputs() -> None:
+    """Programs add them up."""
+    bias_dim = DIMS[2]
+
+    def program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        with tf.compat.v1.variable_scope(mesh.graph.captured_variable_scope):
+            bias = mtf.get_variable(mesh, "bias", [bias_dim])
+        x = mtf.import_tf_tensor(mesh, tf.constant(X), DIMS)
+        shifted = bias * 2.0
+        y = mtf.reduce_sum(mtf.square(x + shifted)) + mtf.reduce_sum(mtf.square(shifted))
+        found = _by_operation(y, bias)
+        assert found.shape == bias.shape
+        return [found, *mtf.gradients([y], [bias])]
+
+    bias = 2.0 * initial("bias", [8])
+    expected = 2.0 * (2.0 * (X + bias[:, None]).sum((0, 1, 3)) + 2.0 * bias)
+    for name in MESHES:
+        for found in evaluated(program, name):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
