@@ -86,6 +86,10 @@ class Operation(language.Operation):
         )
 
     @property
+    def _inputs(self) -> tuple[Tensor, ...]:
+        return self.inputs
+
+    @property
     def _outputs(self) -> tuple[Tensor, ...]:
         return self.outputs
 
@@ -149,9 +153,13 @@ def _lowered_on_slices(lower: Callable[[Any, Any], object]) -> Callable[[Any, An
     return planned
 
 
-def _one_for_each_input(gradient: Callable[[Any, Any], Any]) -> Callable[[Any, Any], list[Tensor | None]]:
+def _one_for_each_input(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    """Checks what `gradient(grad_ys)` returns. A program that passes further arguments gets what its method returns."""
+
     @functools.wraps(gradient)
-    def checked(self: Operation, grad_ys: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def checked(self: Operation, grad_ys: Sequence[Tensor | None], *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            return gradient(self, grad_ys, *args, **kwargs)
         found = list(gradient(self, list(grad_ys)))
         if len(found) != len(self.inputs):
             raise GraphError(

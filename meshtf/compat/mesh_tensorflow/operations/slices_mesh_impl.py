@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.compat.mesh_tensorflow._layout import TensorLayout as NumberedLayout
@@ -184,6 +185,33 @@ class SlicesMeshImpl(AnswersOfMesh):
             return tf.slice(slice_, begin, sizes)
 
         return self.slicewise(part, x, self.laid_out_pcoord(axis) if which is None else which)
+
+    def import_tf_tensor(self, x: ShapeLike | Tensor, tf_x: Any) -> LaidOutTensor:
+        """Each core's slice of a whole array or tf.Tensor, which has the shape of an operand or result `x`.
+
+        Raises:
+          GraphError: it is a tensor of the session's graph, in which the program does not run.
+          ShapeError: it has other sizes.
+        """
+        if tf.is_symbolic_tensor(tf_x):
+            raise self._refused(
+                f"import_tf_tensor in `lower` was given {tf_x.name}, a tensor of the session's graph; make it an "
+                f"operand, by mtf.import_tf_tensor(mesh, x, shape), or make it in `lower`"
+            )
+        shape, whole = named_shape(x), np.asarray(tf_x)
+        if list(whole.shape) != shape.to_integer_list:
+            raise ShapeError(self._text(f"import_tf_tensor was given sizes {list(whole.shape)} for [{shape}]"))
+        layout = self.tensor_layout(x)
+        sizes = list(layout.slice_shape(shape, self.shape))
+        splits = [(i, axes) for i, axes in enumerate(layout.axes) if axes]
+
+        def part(*numbers: tf.Tensor) -> tf.Tensor:
+            begin: list[Any] = [0] * len(sizes)
+            for (i, _), number in zip(splits, numbers, strict=True):
+                begin[i] = number * sizes[i]
+            return tf.slice(tf.constant(whole), begin, sizes)
+
+        return self.slicewise(part, *(self._position(axes) for _, axes in splits))
 
     def laid_out_pnum(self) -> LaidOutTensor:
         """Each core's number, an int32 scalar."""
@@ -415,7 +443,8 @@ class SlicesMeshImpl(AnswersOfMesh):
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"the mesh_impl of an operation's lower has no attribute {name!r} in meshtf; it has slicewise, einsum, "
-            f"broadcast_impl, allreduce, allconcat, allsplit, alltoall, receive, shift_by_n_processors, laid_out_pnum, "
+            f"broadcast_impl, import_tf_tensor, "
+            f"allreduce, allconcat, allsplit, alltoall, receive, shift_by_n_processors, laid_out_pnum, "
             f"laid_out_pcoord, and says sizes and layouts; what they cannot do is an operation of meshtf's, "
             f"made by meshtf.slicewise or derived from meshtf.Operation"
         )

@@ -156,3 +156,28 @@ class ReadsAnother(mtf.Operation):
 class Assigns(ReadsAnother):
     def lower(self, lowering: Any) -> None:
         lowering.operations[self] = tf.no_op()
+
+
+class Scaled(mtf.Operation):
+    """Its `gradient` takes an argument of its own, which the program's own loop over operations passes."""
+
+    def __init__(self, x: mtf.Tensor) -> None:
+        super().__init__([x])
+        self._outputs = [mtf.Tensor(self, self._inputs[0].shape, self._inputs[0].dtype)]
+
+    def lower(self, lowering: Any) -> None:
+        scaled = lowering.mesh_impl(self).slicewise(lambda x: 3.0 * x, lowering.tensors[self._inputs[0]])
+        lowering.set_tensor_lowering(self.outputs[0], scaled)
+
+    def gradient(self, grad_ys: list[Any], pairs: bool = False) -> Any:
+        dx = grad_ys[0] * 3.0
+        yield (self, dx) if pairs else dx
+
+
+def test_gradient_may_take_arguments_of_its_own() -> None:
+    x = mtf.ones(mtf.Mesh(mtf.Graph(), "mesh"), [BATCH])
+    operation = Scaled(x).outputs[0].operation
+    assert [dx.shape for dx in operation.gradient([x])] == [x.shape]
+    ((made, dx),) = operation.gradient([x], pairs=True)
+    assert made is operation
+    assert dx.shape == x.shape

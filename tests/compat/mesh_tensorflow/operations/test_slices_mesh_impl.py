@@ -209,6 +209,10 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         lambda m, x: m.receive(x, 1, [0, 0, 1, 2]),
         "no core twice: for one slice on all of them call allconcat",
     ),
+    "whole sizes": (
+        lambda m, x: m.import_tf_tensor("batch:8", tf.zeros([4])),
+        "import_tf_tensor was given sizes [4] for [batch:8]",
+    ),
     "the tensors": (lambda m, x: x.tensor_list, "only inside the function that mesh_impl.slicewise"),
     "no such attribute": (lambda m, x: x.size, "has no attribute 'size'"),
     "no such method": (
@@ -244,6 +248,20 @@ def test_what_cannot_be_done_to_slices_is_refused(name: str) -> None:
     assert message in str(caught.value)
     if isinstance(caught.value, MeshtfError):
         assert "own_operation.py" in str(caught.value) or __file__ in str(caught.value)
+
+
+def test_each_core_takes_its_slice_of_a_whole_tensor() -> None:
+    """An operation without inputs makes it in its `lower`."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        made = OwnOperation(lambda m: [m.import_tf_tensor(x, tf.reshape(tf.range(64.0), [8, 8]))], [], [x.shape],
+                            tf.float32, x.mesh)  # fmt: skip
+        return made.outputs[0] + x
+
+    given = {"x": ("batch:8 hidden:8", X)}
+    for layout in ("", "batch:rows", "hidden:cols", "batch:cols;hidden:rows"):
+        found = interpret(program, given, MESH, layout).results
+        np.testing.assert_array_equal(found, X + np.arange(64, dtype=np.float32).reshape(8, 8))
 
 
 def test_an_output_that_would_differ_between_cores_that_have_the_same_is_refused() -> None:
