@@ -117,3 +117,8 @@ _REPLACEMENTS = {
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept every name
     __getattr__ = refusing(__name__, __all__, _REPLACEMENTS)
+
+# It has all names above.
+from meshtf.compat.mesh_tensorflow import ops  # noqa: E402
+
+ops_with_redefined_builtins = ops
