@@ -28,6 +28,7 @@ class SimdMeshImpl(WrappedMeshImpl):
       device_assignment: ignored. This process starts the TPU itself.
       logical_to_physical: ignored. Cores are laid onto the TPU's torus so that neighbours have links, and their order
         changes no result. `meshtf.TpuMeshImpl(.., physical_torus="4x4")` sets the torus.
+      allreduce_in_bfloat16_max_group_size: ignored. A sum has the dtype of its terms, however many they are.
 
     Raises:
       DeviceError: there is no TPU, or `logical_to_physical` does not have each core's number once.
@@ -42,6 +43,7 @@ class SimdMeshImpl(WrappedMeshImpl):
         devices: Sequence[str] | None = None,
         device_assignment: Any = None,
         logical_to_physical: Sequence[int] | None = None,
+        allreduce_in_bfloat16_max_group_size: int = 8,
     ) -> None:
         named = shape_of(shape)
         if logical_to_physical is not None and sorted(logical_to_physical) != list(range(named.size)):
