@@ -27,8 +27,10 @@ from meshtf.compat.mesh_tensorflow.layers.convolution import (
     conv1d,
     conv2d,
     conv2d_transpose,
+    conv2d_with_blocks,
     conv3d,
     conv3d_transpose,
+    conv3d_with_blocks,
     max_pool2d,
     max_pool3d,
     separable_conv1d,
@@ -72,8 +74,10 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv2d_transpose",
+    "conv2d_with_blocks",
     "conv3d",
     "conv3d_transpose",
+    "conv3d_with_blocks",
     "corr",
     "dense",
     "dense_product",
@@ -102,12 +106,10 @@ __all__ = [
     "weights_nonzero",
 ]
 
-_BLOCKS = "mtf.layers.conv2d and conv3d split image dimensions like any other: give them the image, not in blocks"
+_BLOCKS = "mtf.layers.conv2d_transpose and conv3d_transpose split image dimensions: give them the image, not in blocks"
 
 _REPLACEMENTS = {
-    "conv2d_with_blocks": _BLOCKS,
     "conv2d_transpose_with_blocks": _BLOCKS,
-    "conv3d_with_blocks": _BLOCKS,
     "conv3d_transpose_with_blocks": _BLOCKS,
     "local_self_attention_spatial_blocks": "meshtf.layers.local_attention takes a length that is not in blocks",
     "local_2d_self_attention_spatial_blocks": "meshtf.layers.dot_product_attention, which takes any mask",

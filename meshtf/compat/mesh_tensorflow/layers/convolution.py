@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.compat.mesh_tensorflow._language import for_graphs
 from meshtf.compat.mesh_tensorflow._variables import get_variable
 from meshtf.compat.mesh_tensorflow.layers.dense import VarianceScalingInitializer, dense
+from meshtf.errors import ShapeError
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 
@@ -121,6 +122,92 @@ def conv3d(
     with tf.compat.v1.variable_scope(name, default_name="conv3d"):
         kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype)
         return for_graphs(ops.conv3d)(x, kernel, list(strides), padding)
+
+
+def conv2d_with_blocks(  # noqa: PLR0913  # the original's parameters
+    x: Tensor,
+    output_dim: language.Dimension,
+    filter_size: Sequence[int] = (3, 3),
+    strides: Sequence[int] = (1, 1),
+    padding: str = "SAME",
+    h_blocks_dim: language.Dimension | None = None,
+    w_blocks_dim: language.Dimension | None = None,
+    filter_initializer: Any = None,
+    variable_dtype: VariableDType | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Convolves images in blocks: [.., h_blocks, w_blocks, height, width, channels], as `conv2d` the whole images.
+
+    Without the dimension of its blocks, height or width is whole. Strides also have the result of whole images; in
+    Mesh TensorFlow they had another.
+
+    Raises:
+      ShapeError: the padding is not "SAME", or the result does not divide into the blocks.
+    """
+    blocks = (h_blocks_dim, w_blocks_dim)
+    return _with_blocks(
+        lambda whole: conv2d(
+            whole, output_dim, filter_size, strides, padding, filter_initializer, variable_dtype, name
+        ),
+        x,
+        blocks,
+        padding,
+    )
+
+
+def conv3d_with_blocks(  # noqa: PLR0913  # the original's parameters
+    x: Tensor,
+    output_dim: language.Dimension,
+    filter_size: Sequence[int] = (3, 3, 3),
+    strides: Sequence[int] = (1, 1, 1),
+    padding: str = "SAME",
+    d_blocks_dim: language.Dimension | None = None,
+    h_blocks_dim: language.Dimension | None = None,
+    filter_initializer: Any = None,
+    variable_dtype: VariableDType | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Convolves volumes in blocks: [.., d_blocks, h_blocks, depth, height, width, channels].
+
+    See `conv2d_with_blocks`.
+    """
+    blocks = (d_blocks_dim, h_blocks_dim, None)
+    return _with_blocks(
+        lambda whole: conv3d(
+            whole, output_dim, filter_size, strides, padding, filter_initializer, variable_dtype, name
+        ),
+        x,
+        blocks,
+        padding,
+    )
+
+
+def _with_blocks(
+    conv: Callable[[Tensor], Tensor], x: Tensor, blocks: Sequence[language.Dimension | None], padding: str
+) -> Tensor:
+    """Joins blocks to images, whose dimensions have the blocks' names and so their layout, and cuts the result."""
+    sizes = x.shape.dims[-1 - len(blocks) : -1]
+    block_of = {d.name: b for d, b in zip(sizes, blocks, strict=True) if b is not None}
+    if not block_of:
+        return conv(x)
+    if padding != "SAME":
+        raise ShapeError(f'a convolution in blocks has the padding "SAME", and not {padding!r}; without blocks: conv2d')
+    names = [b.name for b in block_of.values()]
+    batch = [d for d in x.shape.dims[: -1 - len(blocks)] if d.name not in names]
+    apart = [e for d in sizes for e in ([block_of[d.name], d] if d.name in block_of else [d])]
+    joined = [
+        Dimension(block_of[d.name].name, block_of[d.name].size * d.size) if d.name in block_of else d for d in sizes
+    ]
+    whole = mtf.reshape(mtf.transpose(x, [*batch, *apart, x.shape.dims[-1]]), [*batch, *joined, x.shape.dims[-1]])
+    y = conv(whole)
+    after: dict[str, language.Dimension] = {}
+    for d, own in zip(sizes, y.shape.dims[-1 - len(blocks) : -1], strict=True):
+        parts = block_of[d.name].size if d.name in block_of else 1
+        if own.size % parts:
+            raise ShapeError(f"the result has size {own.size} along {own.name}, which {parts} blocks do not divide")
+        after[d.name] = Dimension(d.name, own.size // parts)
+    cut = mtf.reshape(y, [*batch, *(after.get(d.name, d) for d in apart), y.shape.dims[-1]])
+    return mtf.transpose(cut, [*(after.get(d.name, d) for d in x.shape.dims[:-1]), y.shape.dims[-1]])
 
 
 def conv2d_transpose(
