@@ -100,7 +100,10 @@ class Lowering:
         effects: Iterable[Operation] | None = None,
     ) -> None:
         if len(mesh_to_impl) != 1:
-            raise LayoutError(f"a lowering has one mesh, not {len(mesh_to_impl)}")
+            raise LayoutError(
+                f"a lowering has one mesh, not {len(mesh_to_impl)}; give all tensors one mesh, which may "
+                f"have the axes of several, and mtf.with_layout those that the layout rules place wrongly"
+            )
         ((self.mesh, self.mesh_impl),) = mesh_to_impl.items()
         if self.mesh.graph is not graph:
             raise GraphError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tensorflow as tf
 
@@ -25,6 +25,14 @@ _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "size": lambda variable: variable.shape.size,
     "master_dtype": lambda variable: variable.dtype.master_dtype,
     "activation_dtype": lambda variable: variable.dtype.activation_dtype,
+}
+
+
+_NOT_HERE = {
+    "clone_operations": "call mtf.recompute_grad or mtf.custom_gradient, whose gradient may call the function again",
+    "rewrite_stack_variables": "leave it out: small variables are updated together without being stacked",
+    "make_variables_untrainable": "give mtf.get_variable trainable=False, or the optimizer the others",
+    "capture_operations": "compare graph.operations before and after the call",
 }
 
 
@@ -114,6 +122,16 @@ class Graph(language.Graph):
         if index == 0:  # programs differentiate operation by operation, and add up what they get
             vars(operation)["gradient"] = functools.partial(_gradient_in_shape, operation)
         return Tensor(operation, own_shape(shape), dtype, index=index)
+
+    def combine_assignments(self, assignments: Sequence[Any]) -> list[Any]:
+        """Returns the assignments. Those of one `tf.group` are one program anyway."""
+        return list(assignments)
+
+    if not TYPE_CHECKING:  # a type checker would accept every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f"; {_NOT_HERE[name]}" if name in _NOT_HERE else ""
+            raise AttributeError(f"a Graph of meshtf.compat.mesh_tensorflow has no attribute {name!r}{hint}")
 
     def label_variable(self, variable: language.Operation, name: str) -> None:
         """Ignores a program's own label. The variable is stored and saved under its own name."""

@@ -115,6 +115,8 @@ def test_names_that_are_not_here_say_what_to_write() -> None:
         "utils": (mtf.transformer, "meshtf-train"),
         "create_host_call": (mtf.utils, "export_to_tf_tensor"),
         "reduce_summ": (mtf, 'did you mean "reduce_sum"'),
+        "clone_operations": (mtf.Graph(), "mtf.recompute_grad or mtf.custom_gradient"),
+        "no_such_method": (mtf.Graph(), "has no attribute 'no_such_method'$"),
     }
     for name, (module, words) in said.items():
         with pytest.raises(AttributeError, match=words):
