@@ -124,7 +124,7 @@ class Graph(language.Graph):
         return Tensor(operation, own_shape(shape), dtype, index=index)
 
     def combine_assignments(self, assignments: Sequence[Any]) -> list[Any]:
-        """Returns the assignments. Those of one `tf.group` are one program anyway."""
+        """Returns the assignments. One program runs all of a `tf.group` anyway."""
         return list(assignments)
 
     if not TYPE_CHECKING:  # a type checker would accept every attribute
