@@ -123,7 +123,8 @@ def error_message(error: Exception, written: Callable[[str, Sequence[str]], str]
     """
     if isinstance(error, MeshtfError | LayoutWarning):
         names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()
-        text = _OWN_LINE.sub("", without_calls(str(error)))
+        told, _ = without_calls(str(error))
+        text = _OWN_LINE.sub("", told)
         if "  is from " in text:
             return text
         return text + (where_written(text, *names) if written is None else written(text, names))

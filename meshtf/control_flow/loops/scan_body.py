@@ -59,7 +59,8 @@ class ScanBody:
         entering = [block_input(x, "carried") for x in initial]
         like = (initial or wholes)[0]
         what = f"the body of mtf.scan over {self.dim}"
-        operations, (leaving, results) = build_block(like.mesh, self._called, [entering, parts], what, entering + parts)
+        one = functools.partial(called, self.fn, self.dim)
+        operations, (leaving, results) = build_block(like.mesh, one, [entering, parts], what, entering + parts)
         self.policy.check(operations)
         spec = LoopSpec(
             iterations=Iterations(self.dim, self.is_reversed),
@@ -89,9 +90,6 @@ class ScanBody:
         cut = [replace_dimensions(x, [self.dim], [segments, segment]) for x in wholes]
         carried, results = outer.loop(initial, cut)
         return carried, [replace_dimensions(y, [segments, segment], [self.dim]) for y in results]
-
-    def _called(self, entering: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        return called(self.fn, self.dim, entering, parts)
 
 
 def called(

@@ -28,7 +28,7 @@ def explained(error: Exception) -> str:
     """
     if (path_error := _unknown_user(error)) is not None:
         return str(path_error) + where_written("", *names_of_bindings_with(path_error.path))
-    text, calls = _without_calls(str(error))
+    text, calls = without_calls(str(error))
     text = _GIN_KNOWS_NO_VALUE.sub("", text)
     if not calls:
         return f"{_kind(error)}{text}{_line_of_user(error)}"
@@ -44,12 +44,8 @@ def explained(error: Exception) -> str:
     return f"{told}{_line_of_user(error)}{where_written(text, *meant)}"
 
 
-def without_calls(text: str) -> str:
-    """Returns a message without the lines in which gin names the configurables that it has called."""
-    return _without_calls(text)[0]
-
-
-def _without_calls(text: str) -> tuple[str, list[re.Match[str]]]:
+def without_calls(text: str) -> tuple[str, list[re.Match[str]]]:
+    """Returns a message without the lines in which gin names the configurables that it has called, and these lines."""
     calls = []
     while match := _ENDS_IN_CALL.search(text):
         calls.append(match)
