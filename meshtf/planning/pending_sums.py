@@ -48,9 +48,11 @@ class PendingSums:
         layouts: LayoutTable,
         accumulated: Iterable[Tensor] = (),
         times: int = 1,
+        returned: Iterable[Tensor] = (),
     ) -> None:
         self._layouts = layouts
         self._accumulated = set(accumulated)
+        self._returned = set(returned)
         self._times = times
         self._fetches = set(fetches)
         self._operations = operations
@@ -84,7 +86,10 @@ class PendingSums:
         return self._consumers.get(tensor, ())
 
     def is_used(self, tensor: Tensor) -> bool:
-        """Whether anything reads or fetches the tensor."""
+        """Whether anything reads or fetches the tensor, or the block returns it."""
+        return tensor in self._returned or self._is_read(tensor)
+
+    def _is_read(self, tensor: Tensor) -> bool:
         return tensor in self._fetches or bool(self._consumers.get(tensor))
 
     def is_needed_whole(self, tensor: Tensor) -> bool:
@@ -185,7 +190,7 @@ class PendingSums:
 
     def _add_masks(self, cut: networkx.DiGraph, operation: Operation) -> None:
         # A loop stacks results that are not read inside it, and sums them once, after its last iteration.
-        if operation.prefers_sums_done and any(self.is_used(output) for output in operation.outputs):
+        if operation.prefers_sums_done and any(self._is_read(output) for output in operation.outputs):
             cut.add_edge(operation, _END, capacity=1 + _capacity(cut, operation, _END))
         if any(self._own[output] for output in operation.outputs):
             return
@@ -221,7 +226,9 @@ def block_sums(
     """
     key = (block.operations, block.outputs)
     if key not in layouts.sums_of_blocks:
-        layouts.sums_of_blocks[key] = PendingSums(needed_inside(block), whole, layouts, accumulated, times)
+        layouts.sums_of_blocks[key] = PendingSums(
+            needed_inside(block), whole, layouts, accumulated, times, block.outputs
+        )
     return layouts.sums_of_blocks[key]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError
@@ -75,6 +76,44 @@ def test_a_loop_inside_and_two_results(twins: Any) -> None:
         return mtf.recompute_grad(lambda x, w: inside(x, w), [x, w])
 
     twins(program, lambda mesh, x, w: inside(x, w), INPUTS, LAYOUTS[:2])
+
+
+def _in_recomputed(fn: Callable[[mtf.Tensor], list[mtf.Tensor]], x: mtf.Tensor) -> list[mtf.Tensor]:
+    return list(mtf.recompute_grad(fn, [x]))
+
+
+def _in_custom_gradient(fn: Callable[[mtf.Tensor], list[mtf.Tensor]], x: mtf.Tensor) -> list[mtf.Tensor]:
+    return list(mtf.custom_gradient(fn, lambda *given: [None], [x]))
+
+
+def _in_scan(fn: Callable[[mtf.Tensor], list[mtf.Tensor]], x: mtf.Tensor) -> list[mtf.Tensor]:
+    once = mtf.zeros(x.mesh, "step:1")
+    return [y["step", 0] for y in mtf.scan(lambda carried, parts: (carried, fn(x)), [], [once], "step")[1]]
+
+
+def _accumulated(fn: Callable[[mtf.Tensor], list[mtf.Tensor]], x: mtf.Tensor) -> list[mtf.Tensor]:
+    count = mtf.zeros(x.mesh, [], tf.int32)
+    return mtf.while_loop(lambda n: n < 1, lambda n: [n + 1, *fn(x)], [count], has_accumulators=True)[1:]
+
+
+def _in_cond(fn: Callable[[mtf.Tensor], list[mtf.Tensor]], x: mtf.Tensor) -> list[mtf.Tensor]:
+    return mtf.cond(mtf.reduce_any(x < 9.0), lambda: fn(x), lambda: fn(-x))
+
+
+@pytest.mark.parametrize("layout", ["", "n:rows"])
+@pytest.mark.parametrize("block", [_in_recomputed, _in_custom_gradient, _in_scan, _accumulated, _in_cond])
+def test_a_block_returns_what_nothing_in_it_reads(block: Callable[..., list[mtf.Tensor]], layout: str) -> None:
+    """The parts of a split along a split dimension, and the value of an assignment."""
+
+    def inside(x: mtf.Tensor) -> list[mtf.Tensor]:
+        total = mtf.get_variable(x.mesh, "total", x.shape, initializer=mtf.zeros)
+        return [*mtf.split(x, "n", 2), mtf.assign_add(total, x)]
+
+    x = np.arange(4, dtype=np.float32)
+    done = interpret(lambda x: block(inside, x), {"x": ("n:4", x)}, "rows:2", layout)
+    for found, expected in zip(done.results, [x[:2], x[2:], x], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(done.variables["total"], x)
 
 
 def test_variables_are_assigned_once_and_read_as_they_were() -> None:

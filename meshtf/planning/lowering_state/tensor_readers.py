@@ -42,7 +42,10 @@ class TensorReaders:
         return self._pending_sums.consumers(tensor)
 
     def is_used(self, tensor: Tensor) -> bool:
-        """Whether anything reads or fetches the tensor: one of several outputs that is not need not be written."""
+        """Whether anything reads or fetches the tensor, or the block returns it.
+
+        If not, the tensor need not be written.
+        """
         return self._pending_sums.is_used(tensor)
 
     def layout_wanted(self, tensor: Tensor) -> TensorLayout | None:
