@@ -21,7 +21,8 @@ class InlineOperation(Operation):
 
     `given` pairs tensors of the program with block inputs. The block can use no outer tensor before all of `awaited`
     are computed. In programs for XLA, only the tensors of `given` and `explicit` wait; `explicit` are the arguments of
-    the user's function, from which its gradient recomputes.
+    the user's function, from which its gradient recomputes. `others` are inputs that may have a gradient even if the
+    block does not use them.
     """
 
     takes_padding = True
@@ -34,9 +35,10 @@ class InlineOperation(Operation):
         given: Sequence[tuple[Tensor, Tensor]] = (),
         awaited: Sequence[Tensor] = (),
         explicit: Sequence[Tensor] = (),
+        others: Sequence[Tensor] = (),
     ) -> None:
         self.captures = block.captures
-        inputs = list(dict.fromkeys([*self.captures, *(x for x, _ in given), *awaited]))
+        inputs = list(dict.fromkeys([*self.captures, *(x for x, _ in given), *awaited, *others]))
         super().__init__(inputs, [(t.shape, t.dtype) for t in block.outputs], name=name, mesh=mesh)
         self.block = block
         self.blocks = (block,)

@@ -32,7 +32,7 @@ class CustomGradientOperation(InlineOperation):
         *,
         computes_again: bool,
     ) -> None:
-        super().__init__(block, mesh, "custom_gradient", explicit=explicit)
+        super().__init__(block, mesh, "custom_gradient", explicit=explicit, others=explicit)
         self._grad_fn = grad_fn
         self._computes_again = computes_again
         self._num_results = len(block.outputs)
@@ -100,8 +100,8 @@ def custom_gradient(
     Args:
       fn: returns a tensor or a list of tensors. It is called once.
       grad_fn: `grad_fn(explicit_inputs, all_inputs, forward_operations, outputs, output_grads)` returns a gradient, or
-        None, for each of `all_inputs`: the explicit ones, then the outer tensors and variables that `fn` uses.
-        It may use the outputs of the forward operations.
+        None, for each of `all_inputs`: the explicit ones, even if `fn` does not use them, then the outer tensors and
+        variables that `fn` uses. It may use the outputs of the forward operations.
       explicit_inputs: arguments of `fn`.
       computes_again: whether `grad_fn` recomputes results of `fn` to save memory. A compiler then does not merge the
         two computations, and keeps only the tensors that `grad_fn` uses.

@@ -122,6 +122,25 @@ def test_several_results_variables_and_missing_gradients() -> None:
         assert_close(gv, INPUTS["x"][1].sum(0), terms=4)
 
 
+@pytest.mark.parametrize("layout", ["", *LAYOUTS])
+def test_an_argument_that_the_function_does_not_use_has_its_gradient(layout: str) -> None:
+    """Such as a loss that is handed on beside a layer's result, and whose gradient is 1."""
+
+    def beside(x: mtf.Tensor, loss: mtf.Tensor) -> mtf.Tensor:
+        return mtf.custom_gradient(lambda x, _: x, lambda e, a, o, ys, gs: [gs[0], mtf.ones_like(e[1])], [x, loss])
+
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> Any:
+        loss = mtf.reduce_sum(mtf.square(w))
+        ys = [beside(x, loss), mtf.recompute_grad(lambda x: beside(x, loss), [x])]
+        (y,), _ = mtf.scan(lambda carried, parts: ([beside(carried[0], loss)], []), x, x, BATCH)
+        return [mtf.gradients([mtf.reduce_sum(y)], [x, w]) for y in (*ys, y)]
+
+    x, w = (array for _, array in INPUTS.values())
+    for (gx, gw), times in zip(interpret(program, INPUTS, "rows:2;cols:2", layout).results, (1, 1, 4), strict=True):
+        np.testing.assert_array_equal(gx, np.ones_like(x))
+        assert_close(gw, times * 2.0 * w, terms=4)
+
+
 def test_in_a_scan(twins: Any) -> None:
     def program(mesh: mtf.Mesh, x: mtf.Tensor, w: mtf.Tensor) -> Any:
         def body(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> Any:
