@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import tensorflow as tf
+
 from meshtf.call_sites import language_function
 from meshtf.errors import UsageError
 from meshtf.graph.tensor import Tensor, check_tensor
-from meshtf.ops.algebra.arithmetic import divide, negative
+from meshtf.ops.algebra.arithmetic import divide, negative, square
 from meshtf.ops.elementwise.activations import swish
 from meshtf.ops.elementwise.comparisons import greater
 from meshtf.ops.elementwise.complex_numbers import abs
-from meshtf.ops.elementwise.math_functions import expm1, softplus, tanh
+from meshtf.ops.elementwise.math_functions import expm1, sigmoid, softplus, tanh
+from meshtf.ops.elementwise.remainders_powers_extrema import clip_by_value
+from meshtf.ops.elementwise.unary_and_binary import unary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import REAL, require
+from meshtf.planning.local_work.wide_kernel import WideKernel
+
+_FAR = 1000.0
+"""The |x| beyond which the slope of mish is constant: e^-1000 is 0 in every dtype."""
 
 
 @language_function
@@ -27,13 +35,29 @@ def silu(x: Tensor) -> Tensor:
 
 @language_function
 def mish(x: Tensor) -> Tensor:
-    """x * tanh(softplus(x)) (Misra 2019).
+    """x * tanh(softplus(x)) (Misra 2019). Its gradient is 0 at -inf, and 1 at inf.
+
+    float16 and bfloat16 are computed in float32, and rounded once.
 
     Examples:
       >>> value(mtf.mish(mtf.constant(mesh, [-50.0, 0.0, 50.0], "n:3"))).round(3)
       array([-0.,  0., 50.], dtype=float32)
     """
-    return x * tanh(softplus(x))
+    return unary(x, "mish", _MISH, _mish_slope, REAL)
+
+
+def _mish(x: tf.Tensor) -> tf.Tensor:
+    return x * tf.tanh(tf.math.softplus(x))
+
+
+def _mish_slope(x: Tensor, y: Tensor) -> Tensor:
+    """The slope is t + x sigmoid(x) (1 - t^2), with t = tanh(softplus(x))."""
+    near = clip_by_value(x, -_FAR, _FAR)  # an infinity times 0 would be NaN
+    t = tanh(softplus(near))
+    return t + near * sigmoid(near) * (1.0 - square(t))
+
+
+_MISH = WideKernel(_mish)
 
 
 @language_function

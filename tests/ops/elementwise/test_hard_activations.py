@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import meshtf as mtf
@@ -36,3 +37,18 @@ def test_slopes_at_corners() -> None:
     np.testing.assert_array_equal(relu6, [0, 0, 0, 1, 1, 1])
     np.testing.assert_array_equal(tanh, [0, 1, 1, 1, 0, 0])
     np.testing.assert_allclose(sigmoid, np.array([0, 1, 1, 1, 1, 0]) / 6, rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16], ids=lambda d: d.name)
+def test_gradients_of_hard_swish_at_infinities(dtype: tf.DType) -> None:
+    """They are 0 and 1, as in JAX. A product of the slopes of its factors would be NaN."""
+    x = np.array([-np.inf, -4.0, 0.0, 4.0, np.inf])
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        x = mtf.cast(x, dtype)
+        (dx,) = mtf.gradients([mtf.hard_swish(x)], [x])
+        return [mtf.to_float(dx), mtf.to_float(mtf.gradients([dx], [x])[0])]
+
+    first, second = interpret(program, {"x": ("n:5", x)}, "rows:2", "n:rows", max_padding=1.0).results
+    np.testing.assert_array_equal(first, [0, 0, 0.5, 1, 1])
+    np.testing.assert_array_equal(second[[0, 1, 3, 4]], 0)

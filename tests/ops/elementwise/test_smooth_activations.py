@@ -64,6 +64,30 @@ def test_far_from_zero() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16], ids=lambda d: d.name)
+def test_gradients_of_mish_at_infinities(dtype: tf.DType) -> None:
+    """They are 0 and 1, of the second order 0. A product of the slopes of its factors would be NaN."""
+    x = np.array([-np.inf, -2000.0, 2000.0, np.inf])
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        x = mtf.cast(x, dtype)
+        (dx,) = mtf.gradients([mtf.mish(x)], [x])
+        return [mtf.to_float(dx), mtf.to_float(mtf.gradients([dx], [x])[0])]
+
+    first, second = interpret(program, {"x": ("n:4", x)}, "rows:2", "n:rows").results
+    np.testing.assert_array_equal(first, [0, 0, 1, 1])
+    np.testing.assert_array_equal(second, 0)
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+def test_mish_of_narrow_dtypes_rounds_once(dtype: tf.DType) -> None:
+    x = X.astype(dtype.as_numpy_dtype).ravel()
+    found = interpret(lambda x: mtf.to_float(mtf.mish(x)), {"x": ("n:24", x)}, "one:1").results
+    wide = x.astype(np.float64)
+    expected = (wide * np.tanh(np.log1p(np.exp(wide)))).astype(dtype.as_numpy_dtype).astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_what_is_refused() -> None:
     mesh = mtf.Mesh(mtf.Graph())
     with pytest.raises(UsageError, match=r"alpha must not be 0; .* mtf\.relu"):
