@@ -79,7 +79,8 @@ def sub(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
     if is_scalar(x2):
         x1 = check_tensor(x1)
         check_number(x1.dtype)
-        return _scalar_add(x1, -np.asarray(x2), output_shape, name or "sub")
+        # Integers wrap: in uint8, x - 1 is x + 255.
+        return _scalar_add(x1, np.negative(scalar_constant(x2, x1.dtype)), output_shape, name or "sub")
     if is_scalar(x1):
         return _scalar_add(negative(check_tensor(x2)), x1, output_shape, name or "sub")
     x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)

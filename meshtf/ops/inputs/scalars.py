@@ -42,7 +42,7 @@ def held_by(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
     lost = np.zeros(array.shape, bool)
     if np.iscomplexobj(array) and not dtype.is_complex:
         lost = np.ones(array.shape, bool)
-    elif dtype.is_integer:
+    elif dtype.is_integer and array.dtype != bool:
         with np.errstate(invalid="ignore"):
             lost = np.logical_not((array >= dtype.min) & (array <= dtype.max) & (array == np.floor(array)))
     if lost.any():

@@ -24,6 +24,9 @@ FUNCTIONS: dict[str, tuple[Callable[[mtf.Tensor], mtf.Tensor], Callable[[np.ndar
     "sign": (mtf.sign, np.sign),
     "negative": (mtf.negative, np.negative),
     "3 - x": (lambda x: 3 - x, lambda x: np.full_like(x, 3) - x),
+    "x - 3": (lambda x: x - 3, lambda x: x - np.full_like(x, 3)),
+    "x + True": (lambda x: x + True, lambda x: x + np.ones_like(x)),
+    "x - True": (lambda x: x - True, lambda x: x - np.ones_like(x)),
     "is_finite": (mtf.is_finite, np.isfinite),
 }
 
@@ -38,6 +41,19 @@ def test_functions_of_unsigned_integers(dtype: tf.DType) -> None:
     results = interpret(program, {"x": ("a:2 b:4", array)}, "rows:2;cols:2", "a:rows;b:cols").results
     for name, result, (_, numpys) in zip(FUNCTIONS, results, FUNCTIONS.values(), strict=True):
         np.testing.assert_array_equal(result, numpys(array), f"{name} of {dtype.name}")
+
+
+def test_the_lowest_number_is_subtracted() -> None:
+    x = np.array([-128, -1, 0, 127], np.int8)
+    found = interpret(lambda x: x - (-128), {"x": ("a:4", x)}, "rows:2", "a:rows").results
+    np.testing.assert_array_equal(found, x - np.int8(-128))
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=lambda dtype: dtype.name)
+def test_a_scalar_that_the_dtype_lacks_is_not_subtracted(dtype: tf.DType) -> None:
+    x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "a:2", dtype)
+    with pytest.raises(DtypeError, match=f"scalar -1 is no {dtype.name}"):
+        mtf.sub(x, -1)
 
 
 @pytest.mark.parametrize("dtype", UNSIGNED, ids=lambda dtype: dtype.name)
