@@ -6,6 +6,8 @@ import math
 import numbers
 from typing import TypeGuard
 
+import numpy as np
+
 
 def is_integer(value: object, least: int) -> TypeGuard[int]:
     """Whether the value is an integer from `least` to the largest of int64.
@@ -15,6 +17,16 @@ def is_integer(value: object, least: int) -> TypeGuard[int]:
       [True, False, False, False, False]
     """
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+
+
+def is_seed(value: object) -> bool:
+    """Whether the value is an integer of Python or NumPy that int64 holds.
+
+    Examples:
+      >>> [is_seed(value) for value in (-1, np.int32(7), True, 1.0, 2**63)]
+      [True, True, False, False, False]
+    """
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -12,7 +12,7 @@ from meshtf.errors import GraphError
 from meshtf.graph.blocks import Block, with_nested
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
-from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensors
 from meshtf.ops.algebra.arithmetic import add
 from meshtf.ops.variables.variable import Assign, ReadVariable
 from meshtf.planning.layouts.layout_table import LayoutTable, ResolvedLayout
@@ -68,7 +68,7 @@ def explicit_tensors(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     Raises:
       GraphError: there are no arguments.
     """
-    listed = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
+    listed = check_tensors(inputs)
     if not listed:
         raise GraphError("explicit_inputs is empty; give at least one tensor that the function is called with")
     return listed

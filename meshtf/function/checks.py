@@ -6,13 +6,12 @@ import inspect
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from meshtf.annotations.tensor_annotation import TensorAnnotation
 from meshtf.contracts.hints import name_of
 from meshtf.errors import GraphError, UsageError, nearest
 from meshtf.function.tensor_spec import TensorSpec
 from meshtf.lowering.variable_store import VariableStore
+from meshtf.number_checks import is_seed
 
 
 def is_mesh_impl(x: object) -> bool:
@@ -48,7 +47,7 @@ def check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
 def check_state(variables: object, seed: object, max_plans: object) -> None:
     if variables is not None and not isinstance(variables, VariableStore):
         raise UsageError(f"variables must be an mtf.VariableStore, not {type(variables).__name__}")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
+    if not is_seed(seed):
         raise UsageError(f"seed must be a whole number of 64 bits, and is {seed!r}")
     if not isinstance(max_plans, int) or isinstance(max_plans, bool) or max_plans < 1:
         raise UsageError(f"max_plans must be a whole number of at least 1, and is {max_plans!r}")

@@ -105,7 +105,7 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
         Raises:
           FeedError: an input that the tensor depends on is missing, or has another shape or dtype.
           GraphError: the tensor is inside a loop, a branch or another block, where it has no single value.
-          UsageError: the tensors needed for it are larger than `limit`.
+          UsageError: the tensors needed for it are larger than `limit`; or `seed` or `limit` is no such number.
 
         Examples:
           >>> n = mtf.constant(mesh, [1.0, 2.0], "n:2")

@@ -24,6 +24,7 @@ from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.make_plan import assignments_before, make_plan, needed
 from meshtf.lowering.report.text_table import bytes_text
+from meshtf.number_checks import is_integer, is_seed
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.rearranging.with_layout import WithLayoutOperation
 from meshtf.ops.variables.variable import Variable
@@ -50,6 +51,10 @@ def evaluate(
     graph = x.graph
     _check_in_program(x)
     seed = graph.seed if seed is None else seed
+    if not is_seed(seed):
+        raise UsageError(f"seed must be a whole number of 64 bits, and is {seed!r}")
+    if not is_integer(limit, 0):
+        raise UsageError(f"limit must be a whole number of bytes, and is {limit!r}")
     with graph.outermost():
         before = assignments_before([x.operation])
         operations = needed([x.operation, *before])

@@ -127,6 +127,8 @@ WRONG: dict[str, tuple[type[MeshtfError], str, Callable[[mtf.Tensor], object]]] 
     "misspelt": (FeedError, r'no input "xs"; did you mean "x"', lambda x: (x + 1.0).eval(xs=X)),
     "wrong shape": (FeedError, r'input "x" must be \[batch:4 hidden:3\]', lambda x: x.eval(x=X[:2])),
     "in a scan": (GraphError, r"is inside .*: it has another value in each run there.*mtf\.print_tensor", in_scan),
+    "seed": (UsageError, r"seed must be a whole number of 64 bits, and is 'a'", lambda x: x.eval(x=X, seed="a")),  # type: ignore[arg-type]
+    "limit": (UsageError, r"limit must be a whole number of bytes, and is 1\.5", lambda x: x.eval(x=X, limit=1.5)),  # type: ignore[arg-type]
     "too large": (
         UsageError,
         r"needs 4\.0 GiB of tensors and variables, and the limit is 1\.0 GiB; the largest is .*n:1073741824\]"

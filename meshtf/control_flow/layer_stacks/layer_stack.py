@@ -15,14 +15,14 @@ from meshtf.control_flow.layer_stacks._layer_variables import (
     stand_in,
 )
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
-from meshtf.control_flow.loops.scan_body import ScanBody, called, checked_carried, square_root_segments, tensor_list
+from meshtf.control_flow.loops.scan_body import ScanBody, called, checked_carried, square_root_segments
 from meshtf.control_flow.notes import noting
 from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, layers_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
-from meshtf.errors import ShapeError
+from meshtf.errors import GraphError, ShapeError
 from meshtf.graph.mesh import Mesh
-from meshtf.graph.tensor import Tensor
+from meshtf.graph.tensor import Tensor, check_tensors
 from meshtf.layer_scopes import LayerScope
 from meshtf.ops.rearranging.concat_and_slice import stack, unstack
 from meshtf.ops.variables.get_variable import make_variable
@@ -73,7 +73,9 @@ def layer_stack(
       >>> y, mesh.graph.variables["layer/dense/kernel"].shape
       (layer [batch:4 hidden:8] float32, Shape[layers:3 _hidden:8 hidden:8])
     """
-    initial, wholes = tensor_list(carried), tensor_list(sliced)
+    initial, wholes = check_tensors(carried), check_tensors(sliced)
+    if not callable(fn):
+        raise GraphError(f"fn must be a function of the carried values and the parts of one layer, not {fn!r}")
     dimension = convert_to_dimension(dim, [x.shape for x in wholes])
     if dimension is None:
         raise ShapeError("layer_stack needs the dimension that counts the layers")

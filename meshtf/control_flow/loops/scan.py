@@ -8,11 +8,11 @@ from typing import Any
 from meshtf.call_sites import language_function
 from meshtf.control_flow.loops.loop_spec import Counted, Numbering
 from meshtf.control_flow.loops.pipeline_steps import PipelineSteps
-from meshtf.control_flow.loops.scan_body import ScanBody, tensor_list
+from meshtf.control_flow.loops.scan_body import ScanBody
 from meshtf.control_flow.recompute_policy import RecomputePolicy, layers_policy
 from meshtf.dimension import DimensionLike, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph.tensor import Tensor
+from meshtf.graph.tensor import Tensor, check_tensors
 from meshtf.planning.pipeline_note import PipelineNote
 
 
@@ -60,7 +60,7 @@ def scan(
       >>> value(last), value(sums)
       (np.float32(6.0), array([1., 3., 6.], dtype=float32))
     """
-    initial, wholes = tensor_list(carried), tensor_list(sliced)
+    initial, wholes = check_tensors(carried), check_tensors(sliced)
     if not callable(fn):
         raise GraphError(f"fn must be a function of the carried values and the parts of one element, not {fn!r}")
     along = dim.dim if isinstance(dim, PipelineSteps) else dim

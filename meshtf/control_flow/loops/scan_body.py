@@ -28,7 +28,7 @@ from meshtf.control_flow.notes import NotesOfBlock
 from meshtf.control_flow.recompute_policy import RecomputePolicy
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import DtypeError, ShapeError
-from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.rearranging.reshape import replace_dimensions
 from meshtf.planning.pipeline_note import PipelineNote
@@ -160,10 +160,6 @@ def _ordered(x: Tensor, shape: Shape) -> Tensor:
 def _without(x: Tensor, dim: Dimension) -> Shape:
     axis = x.shape.axis(dim)
     return Shape([d for i, d in enumerate(x.shape) if i != axis])
-
-
-def tensor_list(x: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    return [check_tensor(t) for t in ([x] if isinstance(x, Tensor) else x)]
 
 
 def function_name(fn: Callable[..., Any]) -> str:

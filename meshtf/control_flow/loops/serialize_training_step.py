@@ -32,6 +32,7 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.constants import zeros
+from meshtf.ops.inputs.scalars import whole_number
 from meshtf.ops.rearranging.reshape import ReshapeOperation, replace_dimensions, reshape
 from meshtf.planning.microbatch_cut import MicrobatchCut
 
@@ -77,8 +78,14 @@ def serialize_training_step(
       >>> mtf.serialize_training_step({"x": x}, model_fn, "batch", num_splits=2)
       ([microbatches:1 [hidden:8] float32], {'loss': microbatches:2 [] float32})
     """
+    if not isinstance(features, Mapping):
+        raise GraphError(f'features are tensors by name, such as {{"x": x}}, and not {features!r}')
+    if not callable(model_fn):
+        raise GraphError(f"model_fn must be a function of the features, and is {model_fn!r}")
     batch = convert_to_dimension(batch_dim, [check_tensor(x).shape for x in features.values()])
-    assert batch is not None
+    if batch is None:
+        raise ShapeError("serialize_training_step needs the dimension to divide")
+    num_splits = whole_number(num_splits, "num_splits")
     if num_splits < 1 or batch.size % num_splits:
         raise ShapeError(
             f'"{batch}" does not divide into {num_splits} micro-batches; these fit: {divisors(batch.size)}'

@@ -17,8 +17,9 @@ from meshtf.dimension import Dimension
 from meshtf.errors import DtypeError, GraphError, ShapeError, counted
 from meshtf.graph.blocks import Block, with_nested
 from meshtf.graph.operation import Operation
-from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.graph.tensor import Tensor, check_tensors
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
+from meshtf.ops.inputs.scalars import whole_number
 from meshtf.ops.side_effects.check_finite import CheckFiniteOperation
 from meshtf.ops.side_effects.check_indices import CheckIndicesOperation
 from meshtf.ops.variables.variable import Assign
@@ -66,18 +67,22 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
       The final values, then the sums.
 
     Raises:
-      ShapeError, DtypeError: a value changes its shape or dtype, or the condition is not a bool scalar.
-      GraphError: there is no value, or `num_loop_vars` is not between 1 and their number.
+      ShapeError, DtypeError: a value changes its shape or dtype, the condition is not a bool scalar, or a number is no
+        whole one.
+      GraphError: there is no value, `num_loop_vars` is not between 1 and their number, or a function is none.
 
     Examples:
       >>> n = mtf.constant(mesh, 1, dtype=tf.int32)
       >>> value(mtf.while_loop(lambda n: n < 100, lambda n: [2 * n], [n])[0])
       np.int32(128)
     """
-    initial = [check_tensor(x) for x in ([inputs] if isinstance(inputs, Tensor) else inputs)]
+    initial = check_tensors(inputs)
     if not initial:
         raise GraphError("while_loop needs at least one value")
-    returned_values = len(initial) if num_loop_vars is None else num_loop_vars
+    if not callable(body_fn):
+        raise GraphError(f"body_fn must be a function of mtf.Tensors, and is {body_fn!r}")
+    returned_values = len(initial) if num_loop_vars is None else whole_number(num_loop_vars, "num_loop_vars")
+    most = UNBOUNDED if maximum_iterations is None else whole_number(maximum_iterations, "maximum_iterations")
     if not 1 <= returned_values <= len(initial):
         raise GraphError(
             f"num_loop_vars is a number of the {counted(len(initial), 'value')}, at least 1, not {num_loop_vars}"
@@ -100,10 +105,10 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
             f"body_fn is given {counted(len(entering), 'value')} and returned {len(returned)}; to sum the others over "
             f"the iterations set has_accumulators"
         )
-    if maximum_iterations is not None and maximum_iterations < 0:
-        raise ShapeError(f"maximum_iterations must not be negative, and is {maximum_iterations}")
+    if maximum_iterations is not None and most < 0:
+        raise ShapeError(f"maximum_iterations must not be negative, and is {most}")
     leaving = checked_carried(entering, returned[: len(entering)], body_fn)
-    dim = Dimension("iteration", UNBOUNDED if maximum_iterations is None else maximum_iterations)
+    dim = Dimension("iteration", most)
     spec = LoopSpec(
         iterations=Iterations(dim, condition=Block(asked, tuple(seen), (goes_on,))),
         operations=operations,

@@ -142,13 +142,16 @@ def argmin(x: Tensor, reduced_dim: DimensionLike, name: str | None = None) -> Te
         x = sub(x.dtype.max if x.dtype.is_unsigned else -1, x)
     elif x.dtype.is_floating:
         x = negative(x)
-    return _top_one(x, reduced_dim, False, name or "argmin")[0]
+    return _top_one(x, reduced_dim, False, name or "argmin", "smallest")[0]
 
 
-def _top_one(x: Tensor, reduced_dim: DimensionLike, with_value: bool, name: str) -> tuple[Tensor, ...]:
+def _top_one(
+    x: Tensor, reduced_dim: DimensionLike, with_value: bool, name: str, wanted: str = "largest"
+) -> tuple[Tensor, ...]:
+    """The largest element and its index. `wanted` is the element that the user asks for, as messages call it."""
     dim = reduced_dimension(check_tensor(x), reduced_dim)
     if x.dtype == tf.bool or x.dtype.is_complex:
-        raise DtypeError(f"{x.dtype.name} has no largest element; convert with mtf.cast")
+        raise DtypeError(f"{x.dtype.name} has no {wanted} element; convert with mtf.cast")
     if not dim.size:
-        raise ShapeError(f'dimension "{dim.name}" has size 0 and no largest element')
+        raise ShapeError(f'dimension "{dim.name}" has size 0 and no {wanted} element')
     return TopOneOperation(x, dim.name, with_value=with_value, name=name).outputs

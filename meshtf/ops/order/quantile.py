@@ -9,6 +9,7 @@ from meshtf.dimension import DimensionLike
 from meshtf.errors import ShapeError, UsageError
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.number_checks import is_number
 from meshtf.ops.algebra.reduction import reduced_dimension
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.indexing.gather import gather
@@ -39,7 +40,7 @@ def quantile(x: Tensor, q: float, reduced_dim: DimensionLike) -> Tensor:
     """
     require(check_tensor(x), REAL)
     dim = reduced_dimension(x, reduced_dim)
-    if not 0 <= q <= 1:
+    if not is_number(q) or not 0 <= q <= 1:
         raise UsageError(f"q must be from 0 to 1, not {q!r}; divide a percentage by 100")
     if not dim.size:
         raise ShapeError(f'dimension "{dim.name}" has size 0 and no quantiles')

@@ -6,8 +6,6 @@ values near 10,000 with a deviation of 1. float16 and bfloat16 are computed in f
 
 from __future__ import annotations
 
-import operator
-
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
@@ -22,6 +20,7 @@ from meshtf.ops.elementwise.comparisons import equal
 from meshtf.ops.elementwise.unary_and_binary import unary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import REAL, require
+from meshtf.ops.inputs.scalars import whole_number
 
 
 @language_function
@@ -103,7 +102,7 @@ def _left_shape(x: Tensor, reduced_dim: ShapeLike | None, output_shape: ShapeLik
 
 def _variance(x: Tensor, shape: Shape, ddof: int, name: str) -> Tensor:
     """The variance over the dimensions that `shape` lacks, in float32 or float64."""
-    count, lost = x.size // max(1, shape.size), operator.index(ddof)
+    count, lost = x.size // max(1, shape.size), whole_number(ddof, "ddof")
     if count <= lost and shape.size:
         raise ShapeError(f"the variance of {count} elements of [{x.shape}] with ddof {lost} would divide by 0 or less")
     wide = cast(x, sum_dtype(x.dtype))

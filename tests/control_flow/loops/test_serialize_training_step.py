@@ -158,6 +158,12 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "does not divide": (lambda x: mtf.serialize_training_step({"x": x}, model, BATCH, 3), ShapeError,
                         r'"batch:16" does not divide into 3 micro-batches; these fit: \[1, 2, 4, 8, 16\]'),
     "none": (lambda x: mtf.serialize_training_step({"x": x}, model, BATCH, 0), ShapeError, "into 0 micro-batches"),
+    "half": (lambda x: mtf.serialize_training_step({"x": x}, model, BATCH, 0.5),  # type: ignore[arg-type]
+             ShapeError, r"num_splits must be a whole number known now, not 0\.5"),
+    "no name": (lambda x: mtf.serialize_training_step([x], model, BATCH, 2),  # type: ignore[arg-type]
+                GraphError, r'features are tensors by name, such as {"x": x}, and not \[x'),
+    "no function": (lambda x: mtf.serialize_training_step({"x": x}, x, BATCH, 2),  # type: ignore[arg-type]
+                    GraphError, r"model_fn must be a function of the features, and is x"),
     "no batch": (lambda x: mtf.serialize_training_step({"x": mtf.reduce_sum(x)}, model, BATCH, 2), ShapeError,
                  'no feature has dimension "batch:16"'),
     "no loss": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: {"y": f["x"]}, BATCH, 2), GraphError,

@@ -273,6 +273,16 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "no values": (lambda x: mtf.while_loop(lambda: x, lambda: [], []), GraphError, "needs at least one value"),
     "negative": (lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_sum(x), 1.0), lambda x: [x], x,
                                           maximum_iterations=-1), ShapeError, "must not be negative, and is -1"),
+    "iterations in words": (lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_sum(x), 1.0), lambda x: [x], x,
+                                                     maximum_iterations="3"),  # type: ignore[arg-type]
+                            ShapeError, "maximum_iterations must be a whole number known now, not '3'"),
+    "values in words": (lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_sum(x), 1.0), lambda x: [x], x,
+                                                 num_loop_vars="1"),  # type: ignore[arg-type]
+                        ShapeError, "num_loop_vars must be a whole number known now, not '1'"),
+    "no function": (lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_sum(x), 1.0), [x], x),  # type: ignore[arg-type]
+                    GraphError, r"body_fn must be a function of mtf.Tensors, and is \[x \[batch:4 d:4\]"),
+    "no tensors": (lambda x: mtf.while_loop(lambda x: mtf.less(x, 1.0), lambda x: [x], None),  # type: ignore[arg-type]
+                   GraphError, "the operand must be an mtf.Tensor, not NoneType"),
     "too many values": (
         lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_max(x), 1.0), lambda x: [x], x, num_loop_vars=2),
         GraphError, "num_loop_vars is a number of the 1 value, at least 1, not 2",

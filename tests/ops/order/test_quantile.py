@@ -45,6 +45,8 @@ def test_infinities_and_narrow_dtypes() -> None:
 
 def test_what_is_refused() -> None:
     mesh = mtf.Mesh(mtf.Graph())
+    with pytest.raises(UsageError, match=r"q must be from 0 to 1, not '0\.5'"):
+        mtf.quantile(mtf.ones(mtf.Mesh(mtf.Graph()), "n:3"), "0.5", "n")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"q must be from 0 to 1, not 50; divide a percentage by 100"):
         mtf.quantile(mtf.ones(mesh, "n:2"), 50, "n")
     with pytest.raises(DtypeError, match=r"real floating tensor is needed, not int32"):

@@ -61,6 +61,8 @@ def test_equal_elements_have_a_gradient_of_zeros() -> None:
 
 def test_what_is_refused() -> None:
     mesh = mtf.Mesh(mtf.Graph())
+    with pytest.raises(ShapeError, match=r"ddof must be a whole number known now, not 0\.5"):
+        mtf.reduce_std(mtf.ones(mtf.Mesh(mtf.Graph()), "n:3"), ddof=0.5)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"of 1 elements of \[n:1\] with ddof 1 would divide by 0 or less"):
         mtf.reduce_variance(mtf.ones(mesh, "n:1"), ddof=1)
     with pytest.raises(DtypeError, match=r"real floating tensor is needed, not int32"):
