@@ -129,7 +129,7 @@ class Evaluator:
 
     def evaluate(self, is_stopped: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """Returns every metric's mean over the held-out examples, for any batch size, or None if it was stopped before
-        the end.
+        the end. If it was stopped, another evaluation draws the random bits that this one would have drawn.
 
         Numerators and denominators are summed over all batches in float64, before they are divided. The weight of a
         metric that describes a whole batch is the batch's number of examples. If there is such a metric, the last
@@ -139,12 +139,13 @@ class Evaluator:
           IndexRangeError: if an id or a label is outside of its range. The message names the batch, the feature and the
             place.
         """
-        began = time.perf_counter()
+        began, runs_before = time.perf_counter(), self._num_runs
         task, counted = self._training.task, self._counted_rows
         sums = _Sums(task, counted.rows, self._whole_batch, self._training.model)
         parts = task.parts_of_evaluation(self._training.batch_size) if isinstance(task, TaskOfParts) else None
         for number, features in enumerate(self._batches(), 1):
             if is_stopped():
+                self._count_runs_from(runs_before)
                 return None
             program, fed = self._program_for(features)
             try:
@@ -154,6 +155,17 @@ class Evaluator:
             sums.add(features, results, number, None if parts is None else next(parts))
         found = sums.evaluation(counted.summed(sums.num_bytes))
         return dataclasses.replace(found, seconds=time.perf_counter() - began)
+
+    @property
+    def _num_runs(self) -> int:
+        """How often the program has run, if its random bits depend on that; else 0."""
+        variables, name = self.step.variables, f"{self.step.name}/step"
+        return int(variables[name]) if name in variables else 0
+
+    def _count_runs_from(self, number: int) -> None:
+        variables, name = self.step.variables, f"{self.step.name}/step"
+        if name in variables:
+            variables[name] = number
 
     @functools.cached_property
     def _counted_rows(self) -> CountedRows:

@@ -337,6 +337,32 @@ def test_an_evaluation_may_be_stopped(tiny_training: Make) -> None:
     assert trainer.evaluate(lambda: next(answers)) is None
 
 
+class Noisy:
+    """Adds random numbers, in evaluations too."""
+
+    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+        noise = mtf.random_normal(features["x"].mesh, features["x"].shape)
+        return {"loss": mtf.reduce_sum(features["x"] * noise, output_shape=features["x"].shape.dims[:1])}
+
+
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_an_evaluation_after_one_that_was_stopped_draws_the_same_bits(tiny_training: Make, num_before: int) -> None:
+    """A resumed run evaluates again what the stopped run did not finish."""
+
+    def means(*, is_stopped: bool) -> list[float]:
+        evaluator = Evaluator(training := tiny_training(model=Noisy()), mesh_of(training))
+        evaluations = [evaluator.evaluate() for _ in range(num_before)]
+        if is_stopped:
+            answers = iter([False, True])
+            assert evaluator.evaluate(lambda: next(answers)) is None
+        evaluations += [evaluator.evaluate(), evaluator.evaluate()]
+        return [evaluation.means["loss"] for evaluation in evaluations if evaluation is not None]
+
+    expected = means(is_stopped=False)
+    assert means(is_stopped=True) == expected
+    assert len(set(expected)) == num_before + 2  # each evaluation draws others
+
+
 class Classes:
     """Twelve classes, chosen by a weight of the program."""
 
