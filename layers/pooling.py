@@ -79,6 +79,11 @@ class _Windows:
     pooled: mtf.Dimension
 
     @property
+    def new(self) -> mtf.Dimension:
+        """The pooled dimension under a name that no rule splits."""
+        return mtf.Dimension("(pooled)", self.pooled.size)
+
+    @property
     def ends(self) -> list[tuple[int, int]]:
         n, m = self.dim.size, self.pooled.size
         return [(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
@@ -96,28 +101,35 @@ def _windows(x: mtf.Tensor, sizes: Sizes) -> list[_Windows]:
 
 
 def _average(x: mtf.Tensor, windows: _Windows) -> mtf.Tensor:
-    """The mean of each window, as a product with a matrix of zeros and ones."""
-    dim, pooled = windows.dim, mtf.Dimension("(pooled)", windows.pooled.size)
-    is_inside = np.zeros([dim.size, pooled.size])
-    for number, (begin, end) in enumerate(windows.ends):
-        is_inside[begin:end, number] = 1
-    shape = [pooled if each == dim else each for each in x.shape]
-    total = mtf.einsum([x, mtf.constant(x.mesh, is_inside, [dim, pooled], x.dtype)], output_shape=shape)
-    mean = total / mtf.constant(x.mesh, is_inside.sum(0), [pooled], x.dtype)
-    return mean.rename({pooled.name: windows.pooled.name})
+    """The mean of each window. A product with zeros and ones would spread a NaN or an infinity to all windows."""
+    dim, pooled = windows.dim, windows.pooled
+    # These two gather nothing if the dimension is split.
+    if pooled.size == 1:
+        return mtf.reshape(x.mean(dim), [pooled if each == dim else each for each in x.shape])
+    if pooled.name == dim.name and not dim.size % pooled.size and x.size:
+        return mtf.avg_pool(x, {dim.name: dim.size // pooled.size})
+    elements, _ = _elements(x, windows)  # 0 behind the end of a shorter window
+    shape = [windows.new if each == dim else each for each in x.shape]
+    counts = mtf.constant(x.mesh, [end - begin for begin, end in windows.ends], [windows.new], x.dtype)
+    return (mtf.reduce_sum(elements, output_shape=shape) / counts).rename({windows.new.name: pooled.name})
 
 
 def _maximum(x: mtf.Tensor, windows: _Windows) -> mtf.Tensor:
-    """The maximum of each window, over a copy of its elements. A shorter window has the lowest number at its end."""
-    dim, pooled = windows.dim, mtf.Dimension("(pooled)", windows.pooled.size)
+    """The maximum of each window. A shorter window has the lowest number behind its end."""
+    elements, where = _elements(x, windows)
+    elements = mtf.where(where >= 0, elements, float("-inf"))
+    shape = [windows.new if each == windows.dim else each for each in x.shape]
+    return mtf.reduce_max(elements, output_shape=shape).rename({windows.new.name: windows.pooled.name})
+
+
+def _elements(x: mtf.Tensor, windows: _Windows) -> tuple[mtf.Tensor, mtf.Tensor]:
+    """A copy of each window's elements, and their places in x, [(pooled), (within)]; -1 behind a shorter window."""
     within = mtf.Dimension("(within)", max(end - begin for begin, end in windows.ends))
     places = np.array(
         [[begin + i if begin + i < end else -1 for i in range(within.size)] for begin, end in windows.ends]
     )
-    where = mtf.constant(x.mesh, places, [pooled, within], tf.int32)
-    elements = mtf.where(where >= 0, mtf.gather(x, where, dim), float("-inf"))
-    shape = [pooled if each == dim else each for each in x.shape]
-    return mtf.reduce_max(elements, output_shape=shape).rename({pooled.name: windows.pooled.name})
+    where = mtf.constant(x.mesh, places, [windows.new, within], tf.int32)
+    return mtf.gather(x, where, windows.dim), where
 
 
 def _checked(x: mtf.Tensor) -> mtf.Tensor:

@@ -62,6 +62,27 @@ def test_means_of_narrow_images_are_taken_in_float32() -> None:
     assert interpret(program, {"x": ("n:1024", np.ones(1024, np.float32))}, "one:1").results == [1.0]
 
 
+@pytest.mark.parametrize(("mesh", "layout"), [("all:1", ""), ("all:2", "n:all"), ("all:3", "n:all")])
+@pytest.mark.parametrize(("name", "size"), [("m", 1), ("m", 3), ("m", 4), ("n", 4)])
+def test_what_is_not_finite_stays_in_its_windows(name: str, size: int, mesh: str, layout: str) -> None:
+    """In the images, and in the gradients."""
+    x = np.array([1, 2, np.inf, 4, 5, 6, 7, np.nan], np.float32)
+    weights = np.array([1, np.inf, 3, np.nan][:size], np.float32)
+    ends = [(i * 8 // size, -(-(i + 1) * 8 // size)) for i in range(size)]
+
+    def program(x: mtf.Tensor, weights: mtf.Tensor) -> list[mtf.Tensor]:
+        y = mtf.layers.adaptive_avg_pool(x, {"n": mtf.Dimension(name, size)})
+        (gradient,) = mtf.gradients([y], [x], grad_ys=[weights])
+        return [y, gradient]
+
+    y, gradient = interpret(program, {"x": ("n:8", x), "weights": (f"{name}:{size}", weights)}, mesh, layout).results
+    np.testing.assert_allclose(y, [x[begin:end].mean() for begin, end in ends], rtol=1e-6)
+    wanted = np.zeros(8, np.float32)
+    for (begin, end), weight in zip(ends, weights, strict=True):
+        wanted[begin:end] += weight / (end - begin)
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
+
+
 def test_what_is_refused(build: Callable[..., mtf.Graph]) -> None:
     with pytest.raises(ShapeError, match=r"\[width:6\] cannot be pooled to size 7; give 1 to 6"):
         build(lambda x: mtf.layers.adaptive_avg_pool(x, {"width": 7}), [BATCH, WIDTH])
