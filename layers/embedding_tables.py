@@ -122,7 +122,7 @@ class EmbeddingTables:
         """One vector for each bag of ids: the sum of their vectors, or the mean. An empty bag gives zeros.
 
         Args:
-          ids: [..., tables, bag], int32 or int64. A negative id is ignored.
+          ids: [..., tables, bag], int32 or int64. A negative id is ignored. A mean does not count it.
           tables_dim: the name of the dimension that counts the tables.
           bag_dim: the name of the dimension of a bag's ids.
           weights: factors of the vectors, over dimensions of `ids`. A mean is then divided by their sum.
@@ -139,7 +139,7 @@ class EmbeddingTables:
         total = mtf.reduce_sum(vectors, reduced_dim=bag)
         if self.pooling == "sum":
             return total
-        counted = mtf.cast(mtf.greater_equal(ids, 0), vectors.dtype)
+        counted = mtf.cast(self._is_known(ids, tables_dim), vectors.dtype)
         count = mtf.reduce_sum(counted if weights is None else counted * weights, reduced_dim=bag)
         return total / mtf.where(mtf.equal(count, 0.0), 1.0, count)
 
@@ -151,15 +151,22 @@ class EmbeddingTables:
     def _first_values(self) -> Initializer:
         return self.initializer or mtf.RandomNormal(stddev=1 / math.sqrt(self._embedding.size))
 
+    def _is_known(self, ids: mtf.Tensor, tables_dim: str) -> mtf.Tensor:
+        """Whether each id is one of its table."""
+        return mtf.logical_and(mtf.greater_equal(ids, 0), mtf.less(ids, self._of_tables(self.sizes, ids, tables_dim)))
+
+    def _of_tables(self, numbers: Sequence[int], ids: mtf.Tensor, tables_dim: str) -> mtf.Tensor:
+        """A number for each table, in the dtype of the ids."""
+        tables = ids.shape.get_dim_by_name(tables_dim)
+        return mtf.constant(ids.mesh, list(numbers), mtf.Shape([tables]), ids.dtype)
+
     def _row_of(self, ids: mtf.Tensor, tables: mtf.Dimension) -> mtf.Tensor:
         """The rows of ids, and -1 for an id that its table does not have."""
-        sizes, firsts = (
-            mtf.constant(ids.mesh, list(numbers), mtf.Shape([tables]), ids.dtype)
-            for numbers in (self.sizes, np.cumsum([0, *self.sizes[:-1]]).tolist())
-        )
-        is_known = mtf.logical_and(mtf.greater_equal(ids, 0), mtf.less(ids, sizes))
+        is_known = self._is_known(ids, tables.name)
+        firsts = self._of_tables(np.cumsum([0, *self.sizes[:-1]]).tolist(), ids, tables.name)
         if self.check_ids:
             # Every table has the id 0, so all ids above its last one are 1 or more.
+            sizes = self._of_tables(self.sizes, ids, tables.name)
             is_beyond = mtf.cast(mtf.greater_equal(ids, sizes), tf.float32)
             advice = _ADVICE.format(dim=tables.name, sizes=", ".join(map(str, self.sizes)))
             mtf.check_indices(

@@ -94,6 +94,19 @@ def test_an_id_of_another_table_is_refused_or_counts_as_nothing() -> None:
     np.testing.assert_array_equal(lookup(check_ids=False), [[[1] * 4, [0] * 4, [1] * 4]])
 
 
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_an_unchecked_id_of_another_table_counts_in_no_bag(pooling: str) -> None:
+    tables = EmbeddingTables(SIZES, EMBEDDING, num_stripes=4, pooling=pooling, initializer=_first, check_ids=False)
+
+    def pooled(ids: mtf.Tensor, weights: mtf.Tensor) -> list[mtf.Tensor]:
+        return [tables.pooled(ids, "tables", "bag"), tables.pooled(ids, "tables", "bag", weights)]
+
+    beyond = np.where(IDS < 0, np.array([[7], [3], [99]], np.int32), IDS)
+    expected = interpret(pooled, INPUTS, "all:1").results
+    found = interpret(pooled, {**INPUTS, "ids": (INPUTS["ids"][0], beyond)}, "all:1").results
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(GraphError, match="sizes must be positive integers"):
         EmbeddingTables((3, 0), EMBEDDING)
