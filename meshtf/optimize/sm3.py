@@ -34,6 +34,7 @@ class Sm3Optimizer(Optimizer):
         W <- W - learning_rate * M
 
     The state of a variable w is in `w/sm3_m`, and in one variable for each dimension, such as `w/sm3_rows` for `rows`.
+    If a dimension is called `m`, `w/sm3_m` is its state, and the mean M is in `w/sm3_mm`.
     A weight of one dimension has Adagrad's sums. Each layer of a stack counts as a weight of its own.
 
     Attributes:
@@ -67,7 +68,7 @@ class Sm3Optimizer(Optimizer):
         second = self._second_moment(parameter)
         direction = parameter.grad * mtf.rsqrt(mtf.maximum(second, self.epsilon))
         if self.momentum:
-            direction = parameter.moving_mean("sm3_m", self.momentum, direction)
+            direction = parameter.moving_mean(_name_of_mean(parameter), self.momentum, direction)
         return parameter.value - direction * rate
 
     def _second_moment(self, parameter: Parameter) -> mtf.Tensor:
@@ -82,6 +83,14 @@ class Sm3Optimizer(Optimizer):
         for before in kept.values():
             mtf.assign(before, mtf.reduce_max(second, output_shape=before.shape))
         return second
+
+
+def _name_of_mean(parameter: Parameter) -> str:
+    """The name of the mean of the directions. It is that of no dimension's state."""
+    name = "m"
+    while parameter.variable.shape.has(name):
+        name += "m"
+    return f"sm3_{name}"
 
 
 def _slot_along(parameter: Parameter, dim: mtf.Dimension) -> mtf.Tensor:

@@ -196,6 +196,22 @@ def test_sm3_follows_the_paper(momentum: float) -> None:
     assert training.variables["kernel/sm3_rows"].shape == (8,)
 
 
+@pytest.mark.parametrize("dims", ["m:4", "m:4 mm:3"])
+def test_sm3_keeps_a_dimension_called_m_apart_from_its_mean(dims: str) -> None:
+    def after_steps(names: str) -> np.ndarray:
+        def step(x: mtf.Tensor) -> mtf.Tensor:
+            loss = mtf.reduce_sum(mtf.square(mtf.get_variable(x.mesh, "w", names, initializer=mtf.ones) * x))
+            optimize.Sm3Optimizer(0.1).minimize(loss)
+            return loss
+
+        training = InterpretedTraining(step, {"x": mtf.TensorSpec("")}, "all:1", "")
+        for _ in range(3):
+            training.step(x=np.float32(1))
+        return training["w"]
+
+    np.testing.assert_array_equal(after_steps(dims), after_steps(dims.replace("m", "n")))
+
+
 def rms(x: np.ndarray) -> float:
     return float(np.sqrt(np.mean(x**2)))
 
