@@ -89,8 +89,14 @@ class SSD:
         """The logits [batch, anchors, classes], the offsets [batch, anchors, coordinates], and the anchors, in float32.
 
         Raises:
-          ShapeError: the images are too small for the feature maps.
+          ShapeError: the images do not have the size of the default boxes, or are too small for the feature maps.
         """
+        size = self.default_boxes.image_size
+        if any(dim.size != size for dim in images.shape[-3:-1]):
+            raise ShapeError(
+                f"SSD: images [{images.shape}] are not of {size} x {size}, for which the default boxes are made; "
+                f"resize the images, or set DefaultBoxes.image_size"
+            )
         logits, offsets, sizes = list[mtf.Tensor](), list[mtf.Tensor](), list[tuple[int, int]]()
         per_cell = self.default_boxes.boxes_per_cell
         for number, x in enumerate(self._maps(images, is_training)):

@@ -18,7 +18,7 @@ RESNET = ResNet(12, stage_sizes=(1,), width=2, block="basic", stem="plain")
 DETECTOR = SSD(
     12,
     ResNet(12, stage_sizes=(1, 1), stage_strides=(2, 2), width=2, block="basic", stem="plain"),
-    DefaultBoxes(23, (4, 8), (7, 10, 12), ((), ())),
+    DefaultBoxes(12, (4, 8), (4, 6, 8), ((), ())),
     ((2, 2, 2),),
     num_candidates=4,
     num_detections=3,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -105,5 +107,16 @@ def test_settings_that_do_not_go_together() -> None:
     with pytest.raises(ValueError, match=r"stage_strides must be 2 positive integers.* is \(2,\)"):
         ResNet(4, stage_sizes=(1, 1), stage_strides=(2,))
     graph = mtf.Graph()
+    small = dataclasses.replace(TINY, default_boxes=dataclasses.replace(TINY.default_boxes, image_size=12))
     with graph, pytest.raises(ShapeError, match="too small: feature map 2 needs 3 rows and columns"):
-        TINY.outputs(mtf.zeros(mtf.Mesh(graph), "batch:2 height:12 width:12 channels:3", tf.float32), True)
+        small.outputs(mtf.zeros(mtf.Mesh(graph), "batch:2 height:12 width:12 channels:3", tf.float32), True)
+
+
+@pytest.mark.parametrize("size", ["height:23 width:46", "height:46 width:46"])
+def test_images_of_another_size_than_the_boxes_are_refused(size: str) -> None:
+    graph = mtf.Graph()
+    with (
+        graph,
+        pytest.raises(ShapeError, match=r"images \[batch:2 .*\] are not of 23 x 23, for which the default boxes"),
+    ):
+        TINY.outputs(mtf.zeros(mtf.Mesh(graph), f"batch:2 {size} channels:3", tf.float32), True)
