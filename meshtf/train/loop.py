@@ -69,6 +69,7 @@ class TrainingRun:
       start: where the run begins.
       stop: the request to stop, which is checked after each step.
       callbacks: the callbacks to run. The default is TensorBoard's and those of the training.
+      how_to_start_again: the end of errors, if the same command does not resume the run.
     """
 
     def __init__(
@@ -78,11 +79,14 @@ class TrainingRun:
         start: Start,
         stop: StopRequest,
         callbacks: Sequence[Callback] | None = None,
+        *,
+        how_to_start_again: str | None = None,
     ) -> None:
         self.trainer, self.training, self.folder = trainer, trainer.training, folder
         self.step = self.first_step = start.step
         self.reason_to_stop: str | None = None
         self._own_reason_to_stop: str | None = None
+        self._how_to_start_again = how_to_start_again
         self._stop, self._start, self._agreement = stop, start, Agreement.of_this_process()
         self._log = MetricsLog(folder.metrics, start.step)
         self._saved_step, self._saved_at = start.step, time.monotonic()
@@ -303,7 +307,9 @@ class TrainingRun:
         return _NOT_FINITE.format(step=self.step + 1, error=fact, where=where)
 
     def how_to_resume(self) -> str:
-        """Returns a sentence on what the same command would do now."""
+        """Returns a sentence on what the same command would do now, or how to start again."""
+        if self._how_to_start_again is not None:
+            return self._how_to_start_again
         steps = self._checkpoints.steps()
         if not steps:
             return "There is no checkpoint yet; the same command starts again."

@@ -29,6 +29,8 @@ _NO_COUNT = """\
 the task "{task}" does not say how many examples there are to train on, so epochs cannot be counted: it has no \
 `num_training_examples`"""
 
+_NOT_RESUMED = "A timed run is not resumed. Start again in another folder (--out)."
+
 
 @dataclasses.dataclass(frozen=True)
 class TimedRun:
@@ -90,7 +92,8 @@ def timed_run(
     own = trainer.training.task
     clock = QualityClock(target, log, training.batch_size, _count(own))
     trainer = trainer.with_training(dataclasses.replace(configured(), seed=seed))
-    run = TrainingRun(trainer, RunFolder(folder), Start(), stop, [clock, *training.callbacks])
+    callbacks = [clock, *training.callbacks]
+    run = TrainingRun(trainer, RunFolder(folder), Start(), stop, callbacks, how_to_start_again=_NOT_RESUMED)
     if run.run() is None:
         return None
     epochs = run.step * training.batch_size / _count(own)

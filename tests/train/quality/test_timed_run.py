@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from meshtf.train import Trainer, Training
+from meshtf.train.callback import CallbackError
 from meshtf.train.data import ArrayTask
 from meshtf.train.quality import QualityTarget
 from meshtf.train.quality.log_check import checker_name, log_problems
@@ -103,6 +104,14 @@ def test_a_run_that_misses_its_target_is_told(tiny_training: Make, tmp_path: Pat
         "no result by the rules: 3 of 3 runs missed the target, and at most one may"
     )
     assert "; this one missed the target in" in result_line([run])
+
+
+def test_errors_do_not_promise_that_a_timed_run_is_resumed(tiny_training: Make, tmp_path: Path) -> None:
+    """Its folder is not empty any more, so the same command refuses it."""
+    with pytest.raises(CallbackError, match=r'QualityTarget\.metric is "los"') as error:
+        timed(tiny_training, tmp_path / "run", QualityTarget("tiny", "los", 0.0))
+    assert str(error.value).endswith("A timed run is not resumed. Start again in another folder (--out).")
+    assert "The same command" not in str(error.value)
 
 
 def test_compilation_leaves_no_trace_in_the_weights(tiny_training: Make, tmp_path: Path) -> None:
