@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
+
 from meshtf.errors import nearest
+from meshtf.train._ranked_scores import SCORES
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.evaluation import BITS_PER_BYTE, Evaluation
 from meshtf.train.step_programs import NUMERATORS
+from meshtf.train.task import TaskOfParts
 from meshtf.train.trainer import Trainer
+from meshtf.train.training import ModelOfWholeEvaluations
 
 MODES = ("min", "max")
 
 _UNKNOWN = """\
 {owner}.metric is {name!r}, which the model does not give{hint}
-It is one of the means over the held-out examples: {known}."""
+It is one of the metrics of the held-out examples: {known}."""
 
 _ONE_EVALUATION = """\
 {owner} needs evaluations during training, but the only one is at the end: make Training.evaluate_every, the number \
@@ -24,7 +29,7 @@ of steps between two evaluations, less than Training.num_steps, {num_steps}."""
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutMetric:
-    """A mean over the held-out examples, whose least or greatest value is the best.
+    """A metric of the held-out examples, whose least or greatest value is the best.
 
     Raises:
       ConfigurationError: if there is no such mode, or the name is not a text.
@@ -59,7 +64,7 @@ class HeldOutMetric:
             raise ConfigurationError(_ONE_EVALUATION.format(owner=self.owner, num_steps=training.num_steps))
 
     def value(self, evaluation: Evaluation) -> float | None:
-        """Returns the metric's mean, or None if all weights are 0 or it is not finite."""
+        """Returns the metric, or None if all weights are 0 or it is not finite."""
         value = evaluation.means.get(self.name)
         return value if value is not None and math.isfinite(value) else None
 
@@ -71,6 +76,16 @@ class HeldOutMetric:
 
 
 def _means(trainer: Trainer) -> list[str]:
-    sums = trainer.evaluation_step.results[NUMERATORS]
-    scalars = [name for name, numerator in sums.items() if not numerator.shape.ndims]
-    return [*scalars, *([] if trainer.training.task.vocabulary is None else [BITS_PER_BYTE])]
+    """The names of `Evaluation.means`."""
+    results, model, task = trainer.evaluation_step.results, trainer.training.model, trainer.training.task
+    shapes = {name: numerator.shape for name, numerator in results[NUMERATORS].items()}
+    scalars = [name for name, shape in shapes.items() if not shape.ndims]
+    found = [*scalars, *results.get(SCORES, {}), *([] if task.vocabulary is None else [BITS_PER_BYTE])]
+    if isinstance(model, ModelOfWholeEvaluations):
+        # Only the model knows the names. Any vectors do, but from zeros it may make no metric.
+        vectors = {name: np.ones(shape.to_integer_list) for name, shape in shapes.items() if shape.ndims}
+        found += model.held_out_metrics(vectors)
+    if isinstance(task, TaskOfParts):
+        parts = dict.fromkeys(task.parts_of_evaluation(trainer.training.batch_size))
+        found += [f"{part}/{name}" for part in parts for name in scalars]
+    return found

@@ -20,7 +20,7 @@ class BestCheckpoint(Callback):
     It stays in `checkpoints/`, where every program finds it by `--step`, until a better one is complete.
 
     Args:
-      metric: a mean over the held-out examples, such as "loss".
+      metric: a metric of the held-out examples, such as "loss".
       mode: "min" if less is better, "max" if more is.
 
     Raises:

@@ -21,7 +21,7 @@ class EarlyStopping(Callback):
     A resumed run ends at the same step as an uninterrupted one. Resumed with more patience, it continues.
 
     Args:
-      metric: a mean over the held-out examples, such as "loss".
+      metric: a metric of the held-out examples, such as "loss".
       mode: "min" if less is better, "max" if more is.
       patience: the number of evaluations without a better value after which training ends.
       min_delta: by how much a value must be better than the best so far to count as better.

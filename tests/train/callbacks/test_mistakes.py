@@ -6,11 +6,13 @@ import copy
 import dataclasses
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
+import meshtf as mtf
 from meshtf.train import Callback, Trainer, Training
 from meshtf.train.callbacks import (
     BestCheckpoint,
@@ -22,6 +24,8 @@ from meshtf.train.callbacks import (
     WandbWriter,
 )
 from meshtf.train.configuration import ConfigurationError
+from meshtf.train.data import ArrayTask
+from tests.train.conftest import TinyModel, tiny_task
 
 CONSTRUCTED: list[tuple[Callable[[], object], str]] = [
     (lambda: EarlyStopping(patience=0), "EarlyStopping.patience must be an integer, 1 or more, and is 0"),
@@ -91,7 +95,7 @@ def test_what_does_not_fit_the_training_is_told_before_it_begins(
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n in ("wandb", "mlflow") else real(n))
     trainer = Trainer(tiny_training(evaluate_every=2))
-    known = "It is one of the means over the held-out examples: loss, absolute."
+    known = "It is one of the metrics of the held-out examples: loss, absolute."
     cases: list[tuple[Callback, dict[str, Any], list[str]]] = [
         (EarlyStopping("los"), {}, ["EarlyStopping.metric is 'los'", 'did you mean "loss"?', known]),
         (EarlyStopping("held_out_loss"), {}, ["which the model does not give", 'did you mean "loss"?', known]),
@@ -112,3 +116,32 @@ def test_what_does_not_fit_the_training_is_told_before_it_begins(
             assert text in str(caught.value)
     with pytest.raises(ConfigurationError, match=r"EarlyStopping\.metric is 'los'"):
         Trainer(tiny_training(callbacks=[EarlyStopping("los")]))
+
+
+class ModelOfSeveralKinds(TinyModel):
+    """It also has an area under the curve, and a metric of all held-out examples together."""
+
+    def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, Any]:
+        found = super().metrics(features, is_training)
+        scores = features["targets"].sum("length")
+        area = {"area": {"scores": scores, "labels": scores}, "sums": features["targets"].sum("batch")}
+        return {**found, **({} if is_training else area)}
+
+    def held_out_metrics(self, vectors: dict[str, np.ndarray]) -> dict[str, float]:
+        return {"largest": float(vectors["sums"].max())} if vectors["sums"].any() else {}
+
+
+class TaskOfTwo(ArrayTask):
+    def parts_of_evaluation(self, batch_size: int) -> Iterator[str]:
+        yield from ("first", "second")
+
+
+@pytest.mark.parametrize("metric", ["area", "largest", "second/loss", "loss"])
+def test_every_metric_of_an_evaluation_may_be_watched(metric: str, tiny_training: Callable[..., Training]) -> None:
+    task = tiny_task()
+    parts = TaskOfTwo(task.name, task.shapes, task.train, task.held_out)
+    for callback in (EarlyStopping(metric, "max"), BestCheckpoint(metric, "max")):
+        Trainer(tiny_training(model=ModelOfSeveralKinds(), task=parts, evaluate_every=2, callbacks=[callback]))
+    known = "loss, absolute, area, largest, first/loss, first/absolute, second/loss, second/absolute."
+    with pytest.raises(ConfigurationError, match=rf'did you mean "{metric}"\?\n.*: {known}'):
+        Trainer(tiny_training(model=ModelOfSeveralKinds(), task=parts, callbacks=[EarlyStopping(f"{metric}s")]))
