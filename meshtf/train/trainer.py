@@ -11,14 +11,15 @@ import numpy as np
 import meshtf as mtf
 from meshtf.checkpoint import WarmStart
 from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.train._ranked_scores import SCORES
 from meshtf.train.batches.feature_checks import check_features
 from meshtf.train.batches.own_rows import own_rows
 from meshtf.train.data.shuffled_batches import READY_BATCHES
-from meshtf.train.evaluation import Evaluation, Evaluator
+from meshtf.train.evaluation import BITS_PER_BYTE, Evaluation, Evaluator
 from meshtf.train.initial_checkpoint import initial_checkpoint_of
-from meshtf.train.step_programs import DENOMINATORS, LOSS, training_step
-from meshtf.train.task import WEIGHTS, Batch, Batches, Position, TaskByRows
-from meshtf.train.training import Training
+from meshtf.train.step_programs import DENOMINATORS, LOSS, NUMERATORS, training_step
+from meshtf.train.task import WEIGHTS, Batch, Batches, Position, TaskByRows, TaskOfParts
+from meshtf.train.training import ModelOfWholeEvaluations, Training
 
 
 class Trainer:
@@ -113,6 +114,21 @@ class Trainer:
     @property
     def _makes_all_rows(self) -> bool:
         return self._rows == slice(0, self.training.batch_size)
+
+    def held_out_metrics(self) -> list[str]:
+        """Returns the names of the metrics that an evaluation has, those of `Evaluation.means`."""
+        results, model, task = self.evaluation_step.results, self.training.model, self.training.task
+        shapes = {name: numerator.shape for name, numerator in results[NUMERATORS].items()}
+        scalars = [name for name, shape in shapes.items() if not shape.ndims]
+        found = [*scalars, *results.get(SCORES, {}), *([] if task.vocabulary is None else [BITS_PER_BYTE])]
+        if isinstance(model, ModelOfWholeEvaluations):
+            # Only the model knows the names. Any vectors do, but from zeros it may make no metric.
+            vectors = {name: np.ones(shape.to_integer_list) for name, shape in shapes.items() if shape.ndims}
+            found += model.held_out_metrics(vectors)
+        if isinstance(task, TaskOfParts):
+            parts = dict.fromkeys(task.parts_of_evaluation(self.training.batch_size))
+            found += [f"{part}/{name}" for part in parts for name in scalars]
+        return found
 
     def counts(self, features: Batch) -> bool:
         """Tells whether the loss has a weight other than 0 in a full batch."""

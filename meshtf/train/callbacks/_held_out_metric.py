@@ -5,16 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
-
 from meshtf.errors import nearest
-from meshtf.train._ranked_scores import SCORES
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.evaluation import BITS_PER_BYTE, Evaluation
-from meshtf.train.step_programs import NUMERATORS
-from meshtf.train.task import TaskOfParts
+from meshtf.train.evaluation import Evaluation
 from meshtf.train.trainer import Trainer
-from meshtf.train.training import ModelOfWholeEvaluations
 
 MODES = ("min", "max")
 
@@ -53,7 +47,7 @@ class HeldOutMetric:
         Raises:
           ConfigurationError: if the model has no such metric, or if the only evaluation is at the end.
         """
-        known = _means(trainer)
+        known = trainer.held_out_metrics()
         if self.name not in known:
             hint = nearest(self.name.removeprefix("held_out_"), known)
             raise ConfigurationError(
@@ -73,19 +67,3 @@ class HeldOutMetric:
         if than is None:
             return True
         return value < than - by if self.mode == "min" else value > than + by
-
-
-def _means(trainer: Trainer) -> list[str]:
-    """The names of `Evaluation.means`."""
-    results, model, task = trainer.evaluation_step.results, trainer.training.model, trainer.training.task
-    shapes = {name: numerator.shape for name, numerator in results[NUMERATORS].items()}
-    scalars = [name for name, shape in shapes.items() if not shape.ndims]
-    found = [*scalars, *results.get(SCORES, {}), *([] if task.vocabulary is None else [BITS_PER_BYTE])]
-    if isinstance(model, ModelOfWholeEvaluations):
-        # Only the model knows the names. Any vectors do, but from zeros it may make no metric.
-        vectors = {name: np.ones(shape.to_integer_list) for name, shape in shapes.items() if shape.ndims}
-        found += model.held_out_metrics(vectors)
-    if isinstance(task, TaskOfParts):
-        parts = dict.fromkeys(task.parts_of_evaluation(trainer.training.batch_size))
-        found += [f"{part}/{name}" for part in parts for name in scalars]
-    return found

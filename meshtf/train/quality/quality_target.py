@@ -7,11 +7,13 @@ import math
 
 import gin
 
+from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.evaluation import Evaluation
+from meshtf.train.trainer import Trainer
 
 _NO_SUCH_METRIC = """\
-QualityTarget.metric is "{metric}", which an evaluation does not have. It has {known}."""
+QualityTarget.metric is "{metric}", which an evaluation does not have. It has {known}{hint}"""
 
 _MODES = ("max", "min")
 
@@ -23,7 +25,7 @@ class QualityTarget:
 
     Attributes:
       benchmark: the name of the task in logs.
-      metric: a mean over the held-out examples, such as "accuracy".
+      metric: a metric of the held-out examples, such as "accuracy".
       value: the value to reach.
       mode: "max" if the metric must be at least the value, "min" if it must be at most the value.
     """
@@ -46,18 +48,22 @@ class QualityTarget:
     def __str__(self) -> str:
         return f"{self.metric} {'at least' if self.mode == 'max' else 'at most'} {self.value:g}"
 
-    def quality_of(self, evaluation: Evaluation) -> float:
-        """Returns the metric's mean, or NaN if all its weights are 0.
+    def check(self, trainer: Trainer) -> None:
+        """Checks that evaluations have the metric.
 
         Raises:
-          ConfigurationError: if the evaluation has no such metric.
+          ConfigurationError: if they have not.
         """
-        if self.metric in evaluation.uncounted:
-            return math.nan
-        if self.metric not in evaluation.means:
-            known = ", ".join(evaluation.means)
-            raise ConfigurationError(_NO_SUCH_METRIC.format(metric=self.metric, known=known))
-        return evaluation.means[self.metric]
+        known = trainer.held_out_metrics()
+        if self.metric not in known:
+            hint = nearest(self.metric, known)
+            raise ConfigurationError(
+                _NO_SUCH_METRIC.format(metric=self.metric, known=", ".join(known), hint=hint or ".")
+            )
+
+    def quality_of(self, evaluation: Evaluation) -> float:
+        """Returns the metric, or NaN if nothing counts in it: all its weights are 0, or no object is there."""
+        return evaluation.means.get(self.metric, math.nan)
 
     def is_reached_by(self, quality: float) -> bool:
         """Tells whether a value of the metric is good enough. A NaN never is."""

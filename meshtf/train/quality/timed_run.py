@@ -80,6 +80,10 @@ def timed_run(
       stop: a request to stop.
 
     Returns None if it was asked to stop.
+
+    Raises:
+      ConfigurationError: if evaluations do not have the target's metric.
+      NonFiniteError, CallbackError and others: as `TrainingRun.run`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = RunLog(folder / "result.txt")
@@ -87,6 +91,7 @@ def timed_run(
     _log_submission(log, target, training)
     log.start("init_start")
     trainer = Trainer(training, mesh_impl)
+    target.check(trainer)
     _compile(trainer)
     log.stop("init_stop")
     own = trainer.training.task

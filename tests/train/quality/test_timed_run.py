@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from meshtf.train import Trainer, Training
-from meshtf.train.callback import CallbackError
+from meshtf.train.callback import Callback, CallbackError, Run
+from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ArrayTask
+from meshtf.train.monitoring.progress import StepReport
 from meshtf.train.quality import QualityTarget
 from meshtf.train.quality.log_check import checker_name, log_problems
 from meshtf.train.quality.results import draw_results, result_line, results_table
@@ -108,10 +110,25 @@ def test_a_run_that_misses_its_target_is_told(tiny_training: Make, tmp_path: Pat
 
 def test_errors_do_not_promise_that_a_timed_run_is_resumed(tiny_training: Make, tmp_path: Path) -> None:
     """Its folder is not empty any more, so the same command refuses it."""
-    with pytest.raises(CallbackError, match=r'QualityTarget\.metric is "los"') as error:
-        timed(tiny_training, tmp_path / "run", QualityTarget("tiny", "los", 0.0))
+
+    class Fails(Callback):
+        def on_step(self, run: Run, report: StepReport) -> None:
+            raise RuntimeError("too warm")
+
+    def failing(**changes: Any) -> Training:
+        return tiny_training(callbacks=[Fails()], **changes)
+
+    with pytest.raises(CallbackError, match="too warm") as error:
+        timed(failing, tmp_path / "run", QualityTarget("tiny", "loss", 0.0))
     assert str(error.value).endswith("A timed run is not resumed. Start again in another folder (--out).")
     assert "The same command" not in str(error.value)
+
+
+def test_a_metric_that_evaluations_do_not_have_is_told_before_the_run(tiny_training: Make, tmp_path: Path) -> None:
+    message = r'metric is "los", which an evaluation does not have. It has loss, absolute; did you mean "loss"\?'
+    with pytest.raises(ConfigurationError, match=message):
+        timed(tiny_training, tmp_path / "run", QualityTarget("tiny", "los", 0.0))
+    assert "run_start" not in keys(tmp_path / "run" / "result.txt")
 
 
 def test_compilation_leaves_no_trace_in_the_weights(tiny_training: Make, tmp_path: Path) -> None:
