@@ -28,8 +28,9 @@ from meshtf.optimize.schedules.schedule import Rate, check_rates
 
 _NOT_LOOKED_UP = """\
 {optimizer} updates the rows of a table that one mtf.embedding_lookup or mtf.gather reads along its first dimension, \
-and "{name}" [{shape}] is not such a table: its gradient comes from {found}
-give it another optimizer with mtf.optimize.ParameterGroups, or look up all of its ids at once"""
+so the gradient of "{name}" [{shape}] must be that of such a lookup, unchanged, and it comes from {found}
+look up all of its ids at once, without micro-batches, and leave out clips and other changes of its gradient; or give \
+it another optimizer with mtf.optimize.ParameterGroups"""
 
 
 class _SparseRows(Optimizer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -210,7 +210,26 @@ def test_other_gradients_than_of_one_lookup_are_refused() -> None:
         optimize.SparseSgdOptimizer(0.05).minimize(loss)
         return loss
 
-    with pytest.raises(GraphError, match=r'(?s)"table" \[rows:22 d:4\] is not such a table.*ParameterGroups'):
+    message = r'(?s)the gradient of "table" \[rows:22 d:4\] must be that of such a lookup, unchanged.*ParameterGroups'
+    with pytest.raises(GraphError, match=message):
+        InterpretedTraining(step, INPUTS, "all:1", "")
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2])
+def test_a_clip_and_a_sum_over_microbatches_are_refused_with_advice(num_microbatches: int) -> None:
+    def step(ids: mtf.Tensor, wanted: mtf.Tensor) -> mtf.Tensor:
+        table = mtf.get_variable(ids.mesh, "table", [ROWS, DIM])
+
+        def loss(features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+            rows = mtf.embedding_lookup(table, features["ids"], ROWS)
+            return {"loss": mtf.reduce_sum(mtf.square(mtf.reduce_sum(rows, reduced_dim=BAG) - features["wanted"]))}
+
+        grads, results = mtf.serialize_training_step({"ids": ids, "wanted": wanted}, loss, "batch", num_microbatches)
+        clipped = optimize.ClippedOptimizer(SGD, [optimize.ClipByValue(1.0)])
+        (clipped if num_microbatches == 1 else SGD).apply_grads(grads, ids.mesh.graph.trainable_variables)
+        return results["loss"]
+
+    with pytest.raises(GraphError, match=r"(?s)without micro-batches, and leave out clips and other changes"):
         InterpretedTraining(step, INPUTS, "all:1", "")
 
 
