@@ -24,8 +24,8 @@ class ImageFormat:
     Attributes:
       size: height and width.
       channels: 3 for red, green and blue, 1 for grey.
-      mean: the mean to subtract: one number, or one for each channel.
-      std: the standard deviation to divide by: one number, or one for each channel.
+      mean: the mean to subtract: a list of one number, or of one for each channel.
+      std: the standard deviation to divide by: a list of one number, or of one for each channel.
 
     Raises:
       ConfigurationError: if a number is impossible, or there are more or fewer numbers than channels.

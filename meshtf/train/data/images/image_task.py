@@ -32,6 +32,7 @@ from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 _INDEX = "index"
 
 _NO_KIND = "ImageTask.{name} is no {kind}: {value!r}; in gin @Name() makes one, parentheses included"
+_NO_LIST = "ImageTask.{name} must be a list, and is {value!r}; in gin [@Name(), @Another()] is one"
 _ONE_SIDE = """\
 none of {count} in {source} is {side}: a hash of each name decides, with ImageTask.held_out = {held_out}. \
 Give more images, another share, or a source of its own: ImageTask.held_out = @..."""
@@ -91,8 +92,10 @@ class ImageTask:
     def __post_init__(self) -> None:
         kinds = {"source": ImageSource, "format": ImageFormat, "crop": Crop, "evaluation_crop": Crop}
         given = [(name, kind, getattr(self, name)) for name, kind in kinds.items()]
-        given += [("augmentations", Augmentation, each) for each in self.augmentations]
-        given += [("mixes", Mix, each) for each in self.mixes]
+        for name, kind in (("augmentations", Augmentation), ("mixes", Mix)):
+            if not isinstance(several := getattr(self, name), list | tuple):
+                raise ConfigurationError(_NO_LIST.format(name=name, value=several))
+            given += [(name, kind, each) for each in several]
         if not isinstance(self.held_out, float):
             given.append(("held_out", ImageSource, self.held_out))
         for name, kind, value in given:

@@ -182,6 +182,14 @@ def test_records(tmp_path: Path, write_records: Any, pixels: Any, jpeg_of: Any) 
             {"augmentations": ["flip"]},
             "ImageTask.augmentations is no Augmentation: 'flip'; in gin @Name() makes one, parentheses included",
         ),
+        "one augmentation": (
+            {"augmentations": Flip()},
+            "ImageTask.augmentations must be a list, and is Flip(); in gin [@Name(), @Another()] is one",
+        ),
+        "one mix": (
+            {"mixes": Mixup()},
+            "ImageTask.mixes must be a list, and is Mixup(alpha=0.2); in gin [@Name(), @Another()] is one",
+        ),
         "share": (
             {"held_out": 1.5},
             "ImageTask.held_out must be a share of the images, in (0, 1), or a source, and is 1.5",
