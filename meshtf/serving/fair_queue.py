@@ -68,10 +68,15 @@ class FairQueue(Generic[T]):
         return item
 
     def taken_if(self, condition: Callable[[T], bool]) -> list[T]:
-        """Removes and returns all items that satisfy the condition."""
-        taken = [item for line in self._lines.values() for item in line if condition(item)]
+        """Removes and returns all items that satisfy the condition.
+
+        Each item is asked once: a condition on the time may hold a moment later.
+        """
+        taken: list[T] = []
         for client, line in list(self._lines.items()):
-            kept = collections.deque(item for item in line if not condition(item))
+            kept = collections.deque[T]()
+            for item in line:
+                (taken if condition(item) else kept).append(item)
             if kept:
                 self._lines[client] = kept
             else:

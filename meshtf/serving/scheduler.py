@@ -72,8 +72,10 @@ class Scheduler:
         ended = [x for x in self.running if x.early_end() is not None]
         for one in ended:
             self.leave(one)
-        ended += [x for x in self.again if x.early_end() is not None]
-        self.again = collections.deque(x for x in self.again if x.early_end() is None)
+        # Each is asked once, since a generation may become late between two questions.
+        again = [x for x in self.again if x.early_end() is not None]
+        self.again = collections.deque(x for x in self.again if x not in again)
+        ended += again
         ended += self.queue.taken_if(lambda x: x.early_end() is not None)
         return [(one, one.early_end() or Finish.CANCELLED) for one in ended]
 
