@@ -164,7 +164,8 @@ class IncrementalDecoder:
           dtype: the dtype of activations.
 
         Raises:
-          GraphError: the model cannot read its prompts in parts. The message says why.
+          GraphError: the model cannot read its prompts in parts, or the program keeps its caches in int8. The message
+            says why.
         """
         self._check_is_paged()
         context = Context(self.mask, Tokens())
@@ -197,6 +198,8 @@ class IncrementalDecoder:
         return self.output.hidden_to_logits(mtf.gather(rows, wanted, "rows_read"), self.d_model), state
 
     def _check_is_paged(self) -> None:
+        if mtf.quantization.keeps_int8_cache():
+            raise GraphError('a cache in pages keeps the dtype of activations; leave out Quantization.cache = "int8"')
         if self.memory is not None:
             raise GraphError("a model with an encoder cannot keep a cache in pages: its decoder attends to the inputs")
         if self.mask.sees_prefix:

@@ -161,10 +161,9 @@ class SelfAttention:
         dims, length, dtype = space.batch_dims, space.max_length, space.dtype
         # With few beams it is quicker to multiply with the keys of all slots than to copy the cache; see `stays`.
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
-        window = None if space.is_paged else self.window  # pages hold all positions, in the dtype of activations
+        window = None if space.is_paged else self.window  # pages hold all positions
         cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=window, beam=beam)
-        is_int8 = chosen_cache() is Int8KeyValueCache and not space.is_paged
-        return (Int8KeyValueCache.empty_like(cache) if is_int8 else cache).tensors
+        return (Int8KeyValueCache.empty_like(cache) if chosen_cache() is Int8KeyValueCache else cache).tensors
 
     def step(
         self, x: mtf.Tensor, context: Context, position: mtf.Tensor, state: list[mtf.Tensor]

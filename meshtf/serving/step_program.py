@@ -69,7 +69,7 @@ class StepSizes:
 
 
 def step_program(
-    training: Training, mesh_impl: MeshImpl, sizes: StepSizes, variables: mtf.VariableStore
+    training: Training, mesh_impl: MeshImpl, sizes: StepSizes, variables: mtf.VariableStore | None = None
 ) -> mtf.Function:
     """Builds the program of a step. The cache is its variables `pages/0`, `pages/1` and so on.
 
@@ -78,7 +78,7 @@ def step_program(
       GraphError: if the model cannot read prompts in parts.
       LayoutError: if the layout does not fit the program.
     """
-    make = getattr(training.model, "incremental_decoder", None)
+    make, training = getattr(training.model, "incremental_decoder", None), _with_floating_cache(training)
 
     def step(
         tokens: mtf.Tensor, positions: mtf.Tensor, table: mtf.Tensor, wanted: mtf.Tensor, **choice: mtf.Tensor
@@ -95,6 +95,13 @@ def step_program(
         return found
 
     return text_program(step, training, mesh_impl, sizes.specs, name="serve", variables=variables)
+
+
+def _with_floating_cache(training: Training) -> Training:
+    """The training without `Quantization.cache`: pages keep keys and values in the dtype of activations."""
+    if training.quantization is None:
+        return training
+    return dataclasses.replace(training, quantization=dataclasses.replace(training.quantization, cache=None))
 
 
 def _caches(decoder: IncrementalDecoder, mesh: mtf.Mesh, sizes: StepSizes, dtype: tf.DType) -> list[mtf.Tensor]:

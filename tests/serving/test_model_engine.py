@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ClusterError
@@ -27,6 +28,7 @@ from meshtf.serving.engine import (
 from meshtf.serving.engine_options import EngineOptions
 from meshtf.serving.engine_programs import EnginePrograms
 from meshtf.serving.model_engine import ModelEngine
+from meshtf.serving.step_program import StepSizes, step_program
 from meshtf.testing import assert_close
 from meshtf.train import RunFolder, Training
 from meshtf.train.decoding import Decoding
@@ -326,6 +328,19 @@ def test_few_pages_bound_texts_and_no_scores(run: tuple[Training, RunFolder]) ->
     options = dataclasses.replace(OPTIONS, num_pages=3, num_lengths=1)
     limits = EnginePrograms(training, mesh_of(training), options).limits
     assert (limits.max_length, limits.max_scored) == (12, 24)
+
+
+def test_pages_do_not_have_the_int8_cache_of_decoding(tmp_path: Path) -> None:
+    """Each layer has two sublayers with a state, which an engine divides between them."""
+    training = write_small_run(
+        tmp_path,
+        "TransformerStack.sublayers = [@SelfAttention(), @FeedForward(), @SelfAttention()]",
+        "Training.quantization = @Quantization()",
+        'Quantization.cache = "int8"',
+    )
+    sizes = StepSizes(4, 4, length=4, pages=1, page_size=4, num_pages=4, num_likeliest=1, vocab_size=258)
+    variables = step_program(training, mtf.PlanMeshImpl("rows:1", ""), sizes).graph.variables
+    assert [v.slice_dtype for name, v in variables.items() if name.startswith("pages/")] == [tf.float32] * 4
 
 
 def test_a_program_that_only_another_process_has_is_an_error(engine: ModelEngine) -> None:

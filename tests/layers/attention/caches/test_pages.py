@@ -14,6 +14,7 @@ from meshtf.layers import DynamicRotaryScaling
 from meshtf.layers.attention.caches.pages import PageView
 from meshtf.layers.transformer import DistanceBias, RelativeBias, Rotary, SelfAttention
 from meshtf.models import TransformerLM
+from meshtf.quantization import Quantization, quantized_weights
 from meshtf.testing import assert_close
 from tests.models import test_incremental_decoder as models
 from tests.models.transformers import interpreted
@@ -123,6 +124,16 @@ def test_models_that_cannot_read_a_prompt_in_parts_are_refused(
     graph = mtf.Graph()
     with graph, pytest.raises(GraphError, match=message):
         model(False).incremental_decoder({}).start_pages(mtf.Mesh(graph), 8, tf.float32)
+
+
+def test_pages_in_int8_are_refused() -> None:
+    model, graph = models.language_model(SelfAttention(models.MULTI_HEAD))(False), mtf.Graph()
+    with (
+        graph,
+        quantized_weights(Quantization(cache="int8")),
+        pytest.raises(GraphError, match="leave out Quantization"),
+    ):
+        model.incremental_decoder({}).start_pages(mtf.Mesh(graph), 8, tf.float32)
 
 
 def test_biases_by_distance_count_from_each_rows_own_position() -> None:
