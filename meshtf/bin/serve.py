@@ -89,7 +89,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         return functools.partial(follow, programs)
     engine = ModelEngine(programs)
     name = values["name"].value or Path(values.model_dir).name or "model"
-    model = ServedModel(name, engine, vocabulary, stops, template, int(time.time()))
+    start_id = programs.start_id if programs.starts_prompts else None
+    model = ServedModel(name, engine, vocabulary, stops, template, int(time.time()), start_id)
     print(
         f"serving step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]",
         file=sys.stderr,

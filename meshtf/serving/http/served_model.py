@@ -24,6 +24,7 @@ class ServedModel:
       stops: the tokens and texts that end every generation.
       template: turns a chat into a prompt.
       created: when the server began, in seconds since 1970.
+      start_id: the token that the engine puts before every prompt, or None.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ServedModel:
     stops: Stops
     template: ChatTemplate | None = None
     created: int = 0
+    start_id: int | None = None
 
     def check_name(self, fields: Fields) -> None:
         """Raises ApiError if a request names another model."""

@@ -272,13 +272,18 @@ def _content(fields: Fields, where: str) -> str:
 
 
 def _chat_ids(text: str, model: ServedModel) -> tuple[int, ...]:
-    """Returns the ids of a template's text, which spells out special tokens. A begin token is not added twice."""
+    """Returns the ids of a template's text, which spells out special tokens.
+
+    A begin token that the vocabulary or the engine puts before every text is not there twice.
+    """
     vocabulary: Any = model.vocabulary
     if isinstance(vocabulary, HuggingFaceVocabulary) and bool(vocabulary.escape_special):
         vocabulary = dataclasses.replace(vocabulary, escape_special=False)
     ids: tuple[int, ...] = tuple(vocabulary.encode(text))
     begin: int | None = vocabulary.begin_id
-    return ids[1:] if begin is not None and ids[:2] == (begin, begin) else ids
+    if begin is not None and ids[:2] == (begin, begin):
+        ids = ids[1:]
+    return ids[1:] if model.start_id is not None and ids[:1] == (model.start_id,) else ids
 
 
 @dataclasses.dataclass(frozen=True)

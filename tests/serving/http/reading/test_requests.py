@@ -1,0 +1,39 @@
+"""Requests as the engine gets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from meshtf.serving.http.chat_template import ChatTemplate
+from meshtf.serving.http.reading.requests import chat_request
+from meshtf.serving.http.served_model import ServedModel
+from meshtf.train.data import HuggingFaceVocabulary
+from meshtf.train.decoding.stops import Stops
+from tests.serving.echo_engine import EchoEngine
+
+BEGIN, END, HI = range(3)
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> HuggingFaceVocabulary:
+    words = {"<s>": BEGIN, "</s>": END, "hi": HI}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(words, unk_token="hi"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return HuggingFaceVocabulary(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("start_id", "expected"), [(BEGIN, (HI,)), (None, (BEGIN, HI))], ids=["by the engine", "by the template alone"]
+)
+def test_a_chat_begins_once(vocabulary: HuggingFaceVocabulary, start_id: int | None, expected: tuple[int, ...]) -> None:
+    """The template of Llama 3 spells out the begin token, which the engine also puts before every prompt."""
+    template = ChatTemplate("{{ bos_token }}{{ messages[0].content }}", {"bos_token": "<s>"})
+    model = ServedModel("tiny", EchoEngine(), vocabulary, Stops((END,)), template, start_id=start_id)
+    said = chat_request({"messages": [{"role": "user", "content": "hi"}]}, model)
+    assert said.prompts[0].ids == expected
