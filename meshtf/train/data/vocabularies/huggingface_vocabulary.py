@@ -160,6 +160,11 @@ class HuggingFaceVocabulary:
         return self.size - 1 if found is None and self.extra_ids else found
 
     @functools.cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, such as those that end a text or divide the turns of a chat."""
+        return frozenset(self._special.values())
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         said = [self._tokenizer.to_str(), self.extra_ids, self.end_id, self.begin_id]
         said += ["escapes special tokens"] * self.escape_special

@@ -11,6 +11,7 @@ import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
+from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
 from meshtf.train.decoding.forms.trial import why_not_compiled
 
@@ -183,14 +184,16 @@ class TextRules:
 def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
     """Returns the bytes that each token stands for inside a text.
 
-    A token that stands for parts of characters has none, except in a vocabulary of bytes.
+    A token that stands for parts of characters has none, except in a vocabulary of bytes. A special token has none:
+    what it is written as is the text of other tokens.
     """
     if isinstance(vocabulary, ByteVocabulary):
         return [bytes([t - FIRST_BYTE]) if t in vocabulary.text_ids else b"" for t in range(vocabulary.size)]
     anchor = vocabulary.encode("a")[-1:]
     before = vocabulary.decode(anchor)
     found = [b""] * vocabulary.size
-    for token in vocabulary.text_ids:
+    special = vocabulary.special_ids if isinstance(vocabulary, HuggingFaceVocabulary) else frozenset[int]()
+    for token in (token for token in vocabulary.text_ids if token not in special):
         text = vocabulary.decode([*anchor, token])
         if text.startswith(before) and "\N{REPLACEMENT CHARACTER}" not in text:
             found[token] = text[len(before) :].encode()

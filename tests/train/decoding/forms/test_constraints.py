@@ -9,9 +9,12 @@ from typing import cast
 
 import numpy as np
 import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import ByteVocabulary
+from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 from meshtf.train.decoding.forms.constraints import Constraint, ConstraintError, TokenRules, _Tokenizer, token_bytes
 from tests.train.decoding.forms.endless import ENDLESS
@@ -48,6 +51,26 @@ def test_texts_of_a_form_have_no_begin_token() -> None:
             return [7, *super().encode(text)]
 
     assert _Tokenizer(Beginning())("ab") == _Tokenizer(Beginning())(b"ab") == BYTES.encode("ab")
+
+
+def test_special_tokens_are_ends_or_do_not_come(tmp_path: Path) -> None:
+    """A string of JSON may hold every text, and neither the other end of a model's texts nor a token of chats."""
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer = tokenizers.Tokenizer(models.BPE({letter: i for i, letter in enumerate(sorted(letters))}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    vocabulary = HuggingFaceVocabulary(str(tmp_path), end_token="<|im_end|>")
+    special = [256, 257, 258]
+    assert vocabulary.decode(special[:2]) == "<|endoftext|><|im_start|>"
+    text = TokenRules(Constraint("json_schema", '{"type": "string"}'), vocabulary).begin(stop_ids=(256, 258))
+    (quote,) = vocabulary.encode('"')
+    for expected in ([False, False, False], [False, False, False], [True, False, True]):
+        found = text.allowed()
+        assert found[special].tolist() == expected
+        if found[quote]:
+            text.add(quote)
 
 
 class Pieces:
