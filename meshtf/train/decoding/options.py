@@ -199,6 +199,8 @@ class Decoding:
     def stops(self, vocabulary: Vocabulary) -> Stops:
         """The tokens and texts that end a sequence of a vocabulary's tokens.
 
+        The vocabulary's end ends a text of a given form, even if `end_ids` lacks it.
+
         Raises:
           ConfigurationError: if a stop id is beyond the vocabulary, or beam search has a stop of several tokens.
         """
@@ -206,7 +208,8 @@ class Decoding:
         if last >= vocabulary.size:
             raise ConfigurationError(_FOREIGN_STOP.format(token=last, last=vocabulary.size - 1))
         spelt = [tuple(inner_ids(vocabulary, text)) for text in self.stop_texts]
-        ends = [vocabulary.end_id] if self.end_ids is None else self.end_ids
+        has_form = any(getattr(self, name) is not None for name in _FORMS)
+        ends = [*(self.end_ids or ()), *([vocabulary.end_id] if self.end_ids is None or has_form else [])]
         ids = dict.fromkeys([*ends, *self.stop_ids, *(ids[0] for ids in spelt if len(ids) == 1)])
         sequences = tuple(ids for ids in spelt if len(ids) > 1)
         if self.method == BEAM and sequences:

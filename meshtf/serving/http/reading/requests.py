@@ -140,7 +140,9 @@ def _request(
             param="n",
         )
     stops = (*model.stops.texts, *fields.texts("stop", _MOST_STOPS))
-    seed = fields.integer("seed", 0, _LARGEST_SEED)
+    seed, constraint = fields.integer("seed", 0, _LARGEST_SEED), constraint_of(fields)
+    # The vocabulary's end ends a text of a given form, even if it ends no other text of the model.
+    ends = () if constraint is None else (model.vocabulary.end_id,)
     options = GenerationRequest(
         prompt=(),
         max_new_tokens=max_new_tokens,
@@ -152,10 +154,10 @@ def _request(
         presence_penalty=fields.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
         min_new_tokens=fields.integer("min_tokens", 0, max_new_tokens) or 0,
-        stop_ids=model.stops.ids,
+        stop_ids=tuple(dict.fromkeys([*model.stops.ids, *ends])),
         seed=secrets.randbelow(_LARGEST_SEED) if seed is None else seed,
         num_likeliest=num_likeliest,
-        constraint=constraint_of(fields),
+        constraint=constraint,
         client=fields.text("user"),
     )
     is_stream = fields.boolean("stream")

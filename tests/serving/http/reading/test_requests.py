@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from meshtf.serving.http.chat_template import ChatTemplate
-from meshtf.serving.http.reading.requests import chat_request
+from meshtf.serving.http.reading.requests import chat_request, completion_request
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.train.data import HuggingFaceVocabulary
 from meshtf.train.decoding.stops import Stops
@@ -37,3 +37,10 @@ def test_a_chat_begins_once(vocabulary: HuggingFaceVocabulary, start_id: int | N
     model = ServedModel("tiny", EchoEngine(), vocabulary, Stops((END,)), template, start_id=start_id)
     said = chat_request({"messages": [{"role": "user", "content": "hi"}]}, model)
     assert said.prompts[0].ids == expected
+
+
+def test_the_vocabularys_end_ends_a_form(vocabulary: HuggingFaceVocabulary) -> None:
+    model = ServedModel("tiny", EchoEngine(), vocabulary, Stops((HI,)))
+    forms = [{"type": "json_object"}, None]
+    ends = [completion_request({"prompt": "hi", "response_format": form}, model).options.stop_ids for form in forms]
+    assert ends == [(HI, END), (HI,)]

@@ -55,6 +55,13 @@ def test_greedy_tokens_are_the_likeliest_of_those_that_are_allowed(run: tuple[Ru
         assert found.log_likelihood == pytest.approx(total, abs=4 * 10 * 100 * 2**-24)
 
 
+def test_the_vocabularys_end_is_an_end_though_others_are_named(run: tuple[RunFolder, Training]) -> None:
+    """Padding is the only end that is named. The form overrides the ban on both, since nothing else may come."""
+    for (found,) in work_of(run, regex="[ab]{2}[0-9]?", end_ids=(0,), min_new_tokens=5):
+        assert re.fullmatch("[ab]{2}[0-9]", found.text), "no end comes before the digit"
+        assert (len(found.ids), found.is_stopped) == (4, True)
+
+
 def _likelihood(work: ContinuedTexts, ids: list[int]) -> float:
     length = work.forward.graph.operations[0].outputs[0].shape.get_dim_by_name("length").size
     targets = np.zeros([4, length], np.int32)
