@@ -16,29 +16,36 @@ class TokenText:
     """The text of tokens that come one by one.
 
     A vocabulary may write a piece differently at the beginning of a text. So each new token is decoded together with
-    the last ones before it. The first bytes of a character are held back until the character is complete.
+    the last ones before it. The first bytes of a character are held back until the character is complete. A replacement
+    at the end of the prompt is part of the text only if it becomes another character.
     """
 
     def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int]) -> None:
         self._vocabulary = vocabulary
         self._ids = list(prompt[-_CONTEXT:])
-        self._num_given = len(_whole(vocabulary.decode(self._ids)))
+        self._before = vocabulary.decode(self._ids)
+        self._num_given = len(_whole(self._before))
 
     def add(self, token: int) -> str:
         """Adds a token, and returns the new text."""
         self._ids.append(token)
         text = self._vocabulary.decode(self._ids)
         whole = _whole(text)
-        new = whole[self._num_given :]
+        new = whole[self._num_known(text) :]
         self._num_given = max(self._num_given, len(whole))
         if len(self._ids) > _LONGEST and self._num_given == len(text):
             self._ids = self._ids[-_CONTEXT:]
-            self._num_given = len(self._vocabulary.decode(self._ids))
+            self._before, self._num_given = "", len(self._vocabulary.decode(self._ids))
         return new
 
     def rest(self) -> str:
         """Returns the text that was held back. Call it after the last token."""
-        return self._vocabulary.decode(self._ids)[self._num_given :]
+        text = self._vocabulary.decode(self._ids)
+        return text[self._num_known(text) :]
+
+    def _num_known(self, text: str) -> int:
+        """The number of a text's first characters that were returned, or are the prompt's."""
+        return max(self._num_given, len(self._before)) if text.startswith(self._before) else self._num_given
 
 
 def _whole(text: str) -> str:

@@ -12,8 +12,9 @@ from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocab
 BYTES = ByteVocabulary()
 
 
-def pieces(prompt: str, added: bytes) -> list[str]:
-    text = TokenText(BYTES, BYTES.encode(prompt))
+def pieces(prompt: str | bytes, added: bytes) -> list[str]:
+    given = prompt.encode() if isinstance(prompt, str) else prompt
+    text = TokenText(BYTES, [byte + FIRST_BYTE for byte in given])
     return [*(text.add(byte + FIRST_BYTE) for byte in added), text.rest()]
 
 
@@ -21,6 +22,14 @@ def test_characters_come_whole() -> None:
     assert pieces("é", "aé€😀z".encode()) == ["a", "", "é", "", "", "€", "", "", "", "😀", "z", ""]
     assert pieces("", b"a\xe2\x82") == ["a", "", "", "\ufffd"]  # Python has one replacement for a cut character
     assert pieces("x", b"\xffab") == ["", "\ufffda", "b", ""]
+
+
+def test_a_replacement_in_the_prompt_is_not_told_again() -> None:
+    assert pieces("a\ufffd", b"b") == ["b", ""]
+    assert pieces("a\ufffd\ufffd", "€".encode()) == ["", "", "€", ""]
+    assert pieces("a\ufffd", b"") == [""]
+    assert pieces(b"a\xe2\x82", b"\xacb") == ["€", "b", ""], "the prompt's ids end within a character"
+    assert pieces(b"a\xe2\x82", b"b") == ["b", ""]
 
 
 def test_together_the_pieces_are_the_text_whatever_the_bytes() -> None:
