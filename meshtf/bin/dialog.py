@@ -25,7 +25,7 @@ from meshtf.train.dialog.dialog_model import DialogModel
 from meshtf.train.dialog.evaluation import evaluated_stages, held_out_questions, known_toolset
 from meshtf.train.dialog.ranking import SampleAndRank
 from meshtf.train.dialog.retrieval import Retrieval
-from meshtf.train.dialog.roles import USER, turn
+from meshtf.train.dialog.roles import RESPONSE, USER, turn
 from meshtf.train.dialog.tool_loop import Answer, answered
 from meshtf.train.dialog.tools import Toolset
 from meshtf.train.runs.agreement import Agreement
@@ -67,7 +67,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_every_binding_is_read(of_flags_alone=True)
     if values.layout is not None:
         check_rules_are_used(model.forward)
-    model.check([turn(USER, text) for text in texts])
+    model.check([f"{turn(USER, text)}{RESPONSE}" for text in texts])
     step = model.restore(folder, values.step, values.weights)
     count = values.questions or len(texts)
     _say(f"answering {counted(count, 'turn')} with step {step} of {folder.shown} on mesh [{mesh_impl.shape}]")

@@ -94,6 +94,10 @@ class DialogModel:
         for prompt in prompts:
             self._encoded(prompt)
 
+    def has_room(self, prompt: str) -> bool:
+        """Whether a prompt leaves room for a response and a rating."""
+        return len(self._vocabulary.encode(prompt)) <= self._limit
+
     def candidates(self, prompts: Sequence[str]) -> Iterator[list[Candidate]]:
         """Draws responses to each prompt, which ends where a response begins, and rates them."""
         for arrays, count in self._batches(prompts):

@@ -47,7 +47,8 @@ def answered(model: DialogModel, contexts: Sequence[str], toolset: Toolset | Non
 
     A response is chosen by sample-and-rank. Then, if there are tools, the model continues with "TO TS" and a query, or
     with "TO USER" and its reply (Thoppilan et al. 2022, section 6.2), for at most `SampleAndRank.max_tool_turns`
-    queries. If it does neither, or sends too many queries, the draft is the answer.
+    queries. If it does neither, or sends too many queries, the draft is the answer. So it is if the model has no room
+    for the draft and the tools' answers.
 
     Args:
       model: the model.
@@ -80,6 +81,7 @@ def _researched(
 ) -> dict[int, str]:
     """Takes one turn of each open dialog, puts replies into the answers, and returns the dialogs still open."""
     going_on: dict[int, str] = {}
+    dialogs = {number: dialog for number, dialog in dialogs.items() if model.has_room(f"{dialog}{TO}")}
     turns = model.continued([f"{dialog}{TO}" for dialog in dialogs.values()])
     for (number, dialog), text in zip(dialogs.items(), turns, strict=True):
         addressee, _, content = text.partition(" ")

@@ -8,6 +8,7 @@ from typing import Any
 
 from meshtf.train.dialog.calculator import Calculator
 from meshtf.train.dialog.ranking import Candidate, SampleAndRank
+from meshtf.train.dialog.retrieval import Retrieval
 from meshtf.train.dialog.roles import ATTRIBUTES
 from meshtf.train.dialog.tool_loop import NOTHING_FOUND, NOTHING_SAFE, ToolTurn, answered
 from meshtf.train.dialog.tools import Tool, Toolset
@@ -23,6 +24,10 @@ class Scripted:
     safe: float = 1.0
     options: SampleAndRank = dataclasses.field(default_factory=lambda: SampleAndRank(max_tool_turns=2))
     seen: list[str] = dataclasses.field(default_factory=list)
+    room: int = 1000
+
+    def has_room(self, prompt: str) -> bool:
+        return len(prompt) <= self.room
 
     def candidates(self, prompts: Sequence[str]) -> Iterator[list[Candidate]]:
         self.seen += prompts
@@ -59,6 +64,15 @@ def test_a_model_that_goes_on_asking_is_stopped() -> None:
     assert answer.text == answer.draft
     assert len(answer.turns) == 2
     assert len(model.seen) == 1 + 3, "the draws, two queries, and one turn in which it could still reply"
+
+
+def test_answers_of_tools_that_leave_no_room_leave_the_draft() -> None:
+    """The first dialog has got a long passage, and the second one goes on."""
+    passages = Toolset([Retrieval(["bees " * 30, "goats"])])
+    model: Any = Scripted(["", "TS bees", "TS goats", "USER it is 42 ."], room=100)
+    long, short = answered(model, [CONTEXT, CONTEXT], passages)
+    assert (long.text, [turn.query for turn in long.turns]) == (long.draft, ["bees"])
+    assert short.text == "it is 42 ."
 
 
 def test_what_is_neither_a_query_nor_a_reply_leaves_the_draft() -> None:
