@@ -7,7 +7,7 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from meshtf.errors import MeshtfError
 from meshtf.files.regular_file import read_regular
@@ -63,7 +63,7 @@ class ChatTemplate:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _generation_tag()]
         )
         environment.filters["tojson"] = _to_json
         environment.globals.update(raise_exception=_refuse, strftime_now=_now)
@@ -133,6 +133,21 @@ def _refuse(message: object) -> NoReturn:
     from jinja2 import TemplateError
 
     raise TemplateError(str(message).rstrip("."))
+
+
+def _generation_tag() -> Any:
+    """Jinja2's extension for `{% generation %}`, which marks the assistant's part of a template for training."""
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+
+    class Generation(Extension):
+        tags: ClassVar = {"generation"}
+
+        def parse(self, parser: Any) -> nodes.Node:
+            line = next(parser.stream).lineno
+            return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+    return Generation
 
 
 def _now(form: str) -> str:

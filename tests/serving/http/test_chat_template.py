@@ -38,6 +38,14 @@ def test_the_forms_of_hugging_face(tmp_path: Path) -> None:
     assert ChatTemplate.of_file(tmp_path / "chat_template.jinja").prompt(MESSAGES) == "own 2"
 
 
+def test_the_mark_of_the_assistants_part_changes_no_text() -> None:
+    """SmolLM3's template has this tag, from which transformers makes masks for training."""
+    text = "{% for m in messages %}{% generation %}{% set x = m.role %}{{ x }};{% endgeneration %}{{ x }}{% endfor %}"
+    assert ChatTemplate(text).prompt(MESSAGES) == "system;user;"
+    with pytest.raises(ChatTemplateError, match="no template of Jinja2: Unexpected end of template"):
+        ChatTemplate("{% generation %}")
+
+
 def test_a_template_can_refuse_and_reaches_nothing() -> None:
     template = ChatTemplate(CHAT_ML)
     with pytest.raises(ApiError, match=r"chat template refuses these messages: no tools here\.$"):
