@@ -10,6 +10,7 @@ from pathlib import Path
 from meshtf.errors import SaveError
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.results import TextScore
+from meshtf_programs.strict_json import with_numbers
 
 _NO_SCORE = """\
 line {number} of {path} is not a score in JSON. Give another --output, or leave out --resume to overwrite the file."""
@@ -77,6 +78,9 @@ class EarlierScores:
 def _score(line: bytes, number: int, path: Path) -> tuple[TextScore, int]:
     try:
         fields = json.loads(line)
-        return TextScore(*(fields[field.name] for field in dataclasses.fields(TextScore))), int(fields["step"])
+        # A log-likelihood that is not finite is written as a text, such as "NaN".
+        likelihood = float(with_numbers(fields["log_likelihood"]))
+        found = TextScore(fields["text"], likelihood, int(fields["num_tokens"]), int(fields["num_bytes"]))
+        return found, int(fields["step"])
     except (ValueError, KeyError, TypeError):
         raise SaveError(_NO_SCORE.format(number=number, path=path)) from None

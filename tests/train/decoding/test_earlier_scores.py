@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from meshtf.errors import SaveError
 from meshtf.train.decoding.earlier_scores import EarlierScores
 from meshtf.train.decoding.prompt_text import PromptText
+from meshtf.train.decoding.results import TextScore
+from meshtf_programs.strict_json import json_text
 
 LINE = '{"text": "ab", "log_likelihood": -1.5, "num_tokens": 2, "num_bytes": 2, "perplexity": 2.1, "step": 3}\n'
 
@@ -26,3 +29,14 @@ def test_whole_lines_count(tmp_path: Path) -> None:
     path.write_text(3 * LINE)
     with pytest.raises(SaveError, match=r"line 3 of .* is not the score of any given text, but of another text"):
         EarlierScores.read(path, texts)
+
+
+def test_scores_that_are_no_finite_numbers(tmp_path: Path) -> None:
+    """A model with NaN in its weights scores so. The text of a line may be that word, too."""
+    path, text = tmp_path / "scores", PromptText("NaN", "line 1")
+    path.write_text(json_text({**TextScore("NaN", math.nan, 3, 3).as_json(), "step": 3}) + "\n")
+    found = EarlierScores.read(path, [text])
+    assert (found.count, math.isnan(found.total.log_likelihood)) == (1, True)
+    path.write_text(LINE.replace("-1.5", '"much"'))
+    with pytest.raises(SaveError, match=r"line 1 of .* is not a score in JSON"):
+        EarlierScores.read(path, [text])
