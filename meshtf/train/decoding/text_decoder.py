@@ -23,7 +23,7 @@ from meshtf.train.decoding.encoded_text import (
     id_features,
 )
 from meshtf.train.decoding.forms.constrained_program import ConstrainedProgram
-from meshtf.train.decoding.options import Decoding
+from meshtf.train.decoding.options import BEAM, Decoding
 from meshtf.train.decoding.programs import (
     LOG_LIKELIHOODS,
     generation_program,
@@ -130,7 +130,9 @@ class ContinuedTexts:
         """Returns the continuations of one prompt, the best first. `found`: its `Sequences`, over ranks or without."""
         is_single = found["lengths"].ndim == 0
         ranks = [found] if is_single else [{k: x[i] for k, x in found.items()} for i in range(len(found["lengths"]))]
-        continued = [self._continuation(text, one) for one in ranks if np.isfinite(one["scores"])]
+        # Only beam search may find fewer sequences, with scores of -inf. A model with NaN in its logits has NaN here.
+        is_found = [self._decoding.method != BEAM or not np.isneginf(one["scores"]) for one in ranks]
+        continued = [self._continuation(text, one) for one in itertools.compress(ranks, is_found)]
         # A stop in the text may have cut some of them, which changes their scores.
         continued.sort(key=lambda one: one.score, reverse=True)
         best = continued[: self._decoding.num_results]

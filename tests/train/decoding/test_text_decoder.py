@@ -72,6 +72,18 @@ def scored(training: Training, prompts: Sequence[PromptText], **options: Any) ->
     return ScoredTexts(training, mesh_of(training), Decoding(**options), prompts)
 
 
+def test_a_model_of_nan_still_has_results(lm_training: Training) -> None:
+    """A prompt that vanished from the output would be taken for one that was never given."""
+    work = continued(lm_training, texts("a", "b"), max_new_tokens=2)
+    work.program.initialize()
+    variables = work.program.variables
+    name = next(name for name in variables if name.endswith("scale"))
+    variables[name] = np.full_like(variables[name], np.nan)
+    for prompt, (found,) in zip("ab", work, strict=True):
+        assert (found.prompt, len(found.ids)) == (prompt, 2)
+        assert math.isnan(found.score)
+
+
 def test_a_batch_changes_no_continuation(lm_training: Training) -> None:
     prompts = texts("ab", "", "héllo", "abcdefghijk", "x")
     together = list(continued(lm_training, prompts, max_new_tokens=3, batch_size=6))
