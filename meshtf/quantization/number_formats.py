@@ -34,7 +34,7 @@ class NumberFormat(Protocol):
         ...
 
     def read(self, kept: Tensor, shape: Shape) -> Tensor:
-        """The numbers, in float32."""
+        """The numbers, in float32: over `shape`, and the dimensions that the stored form has besides."""
         ...
 
 
@@ -82,8 +82,9 @@ class _Int4:
         high = mtf.round(both / 16.0)  # the low number changes the quotient by 7 / 16 at most
         pair = Dimension(packed.name + _PAIR, 2)
         is_low = mtf.equal(mtf.range(kept.mesh, pair), 0)
-        pairs = _in_pairs(shape, packed, pair)
-        return mtf.reshape(mtf.where(is_low, both - 16.0 * high, high, output_shape=pairs), shape)
+        whole = kept.shape.resize_dimension(packed.name, packed.size)  # in a pipeline there is also `stage`
+        pairs = _in_pairs(whole, packed, pair)
+        return mtf.reshape(mtf.where(is_low, both - 16.0 * high, high, output_shape=pairs), whole)
 
 
 class _Float8:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,10 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.errors import GraphError
-from meshtf.layers import AttentionConfig, VocabularyEmbedding
+from meshtf.layers import AttentionConfig, PipelineSchedule, VocabularyEmbedding
 from meshtf.layers.transformer import FeedForward, SelfAttention, TokenEmbedding, TransformerStack
 from meshtf.models import TransformerLM
-from meshtf.quantization import quantize_store, quantized_weights
+from meshtf.quantization import Quantization, quantize_store, quantized_weights
 from meshtf.testing import assert_close, interpret
 
 LAYOUT = "batch:rows;heads:cols;d_ff:cols;vocab:cols"
@@ -73,6 +74,25 @@ def test_a_trained_transformer_runs_with_quantized_weights(tmp_path: Path) -> No
     assert saved is not None
     restore(saved, [unrolled])
     assert_close(unrolled(IDS).numpy(), quantized, terms=2000, magnitude=4.0)
+
+
+@pytest.mark.parametrize("weights", ["int4", pytest.param("float8_e4m3", marks=pytest.mark.long)])
+def test_a_pipeline_reads_the_numbers_of_all_its_stages(weights: str) -> None:
+    """A stage holds its kernels beside those of the other stages. int4 has two of their numbers in a byte."""
+    policy, found = Quantization(weights, group_size=4), []
+    for layout, pipeline in (("batch:rows;d_ff:cols", None), ("stage:rows;heads:cols", PipelineSchedule(2, 2))):
+        model = dataclasses.replace(MODEL, stack=dataclasses.replace(STACK, pipeline=pipeline))
+
+        def quantized(targets: mtf.Tensor, model: TransformerLM = model) -> mtf.Tensor:
+            with quantized_weights(policy):
+                return losses(targets, model)
+
+        mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", layout)
+        program = mtf.function(functools.partial(losses, model=model), mesh_impl, INPUTS)
+        program.initialize()
+        store = quantize_store(program, policy)
+        found.append(mtf.function(quantized, mesh_impl, INPUTS, variables=store)(IDS).numpy())
+    assert_close(found[1], found[0], terms=2000, magnitude=4.0)
 
 
 def kernels(store: mtf.VariableStore) -> list[str]:
