@@ -126,6 +126,8 @@ def multihead_attention(  # noqa: PLR0913  # the original's parameters
 ) -> Tensor:
     """Attends with several heads: queries [..., length, io_channels], a memory [..., memory_length, io_channels].
 
+    The variable is `<name>/qkvo`, as `multihead_attention_vars` makes it.
+
     Args:
       query_antecedent: the input of the queries.
       memory_antecedent: the input of keys and values. None means that of the queries, renamed to `memory_length`.
@@ -142,10 +144,9 @@ def multihead_attention(  # noqa: PLR0913  # the original's parameters
     Returns:
       The shape of `query_antecedent`.
     """
-    *batch, length, io_channels = query_antecedent.shape.dims
+    *batch, length, _ = query_antecedent.shape.dims
     with tf.compat.v1.variable_scope(name, default_name="multihead_attention"):
-        dtype = VariableDType(master_dtype, slice_dtype, query_antecedent.dtype)
-        wq, wk, wv, wo = multihead_attention_params(query_antecedent.mesh, heads, io_channels, kv_channels, dtype)
+        wq, wk, wv, wo = _given_or_made(None, query_antecedent, heads, kv_channels, master_dtype, slice_dtype)
         memory = memory_antecedent
         if memory is None:
             memory = rename_length_to_memory_length(query_antecedent, length.name)
@@ -180,11 +181,10 @@ def multihead_self_attention_incremental(
     Returns:
       The result, [batch..., io_channels], and the keys and values with this position's.
     """
-    *batch, io_channels = query_antecedent.shape.dims
+    *batch, _ = query_antecedent.shape.dims
     heads, memory_length, kv_channels = prev_k.shape.dims[-3:]
     with tf.compat.v1.variable_scope(name, default_name="multihead_attention"):
-        dtype = VariableDType(master_dtype, slice_dtype, query_antecedent.dtype)
-        wq, wk, wv, wo = multihead_attention_params(query_antecedent.mesh, heads, io_channels, kv_channels, dtype)
+        wq, wk, wv, wo = _given_or_made(None, query_antecedent, heads, kv_channels, master_dtype, slice_dtype)
         q, k, v = (mtf.einsum([query_antecedent, w], Shape([*batch, heads, kv_channels])) for w in (wq, wk, wv))
         # The memory has zeros at this position, so adding the new entries writes them.
         here = mtf.one_hot(step_num, memory_length, dtype=prev_k.dtype)

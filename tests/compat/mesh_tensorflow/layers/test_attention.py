@@ -20,7 +20,9 @@ def _program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
     x = mtf.import_tf_tensor(mesh, X, [BATCH, LENGTH, IO])
     mask = mtf.layers.attention_mask_autoregressive(mtf.range(mesh, LENGTH, tf.float32))
     y = mtf.layers.multihead_attention(x, None, mask, KV, HEADS, is_training=True, name="attention")
-    wk, wv = (mtf.get_variable(mesh, f"attention/{n}", [HEADS, IO, KV]) for n in "kv")
+    qkvo = mtf.get_variable(mesh, "attention/qkvo", [mtf.Dimension("qkvo", 4), HEADS, IO, KV])
+    wqkvo = mtf.unstack(qkvo, qkvo.shape[0])
+    _, wk, wv, _ = wqkvo
     memory = mtf.layers.rename_length_to_memory_length(x)
     positions = memory.shape[1]
     before = mtf.cast(mtf.less(mtf.range(mesh, positions, tf.int32), POSITION), tf.float32)
@@ -29,7 +31,6 @@ def _program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
     step = mtf.constant(mesh, POSITION, dtype=tf.int32)
     float32 = tf.float32
     row, _, _ = mtf.layers.multihead_self_attention_incremental(now, k, v, step, float32, float32, name="attention")
-    wqkvo = [mtf.get_variable(mesh, f"attention/{n}", [HEADS, IO, KV]) for n in "qkvo"]
     kept: list[mtf.Tensor] = []
     local = mtf.layers.masked_local_attention_1d(
         x, KV, HEADS, is_training=True, window_size=WINDOW, length_per_split=BLOCK, return_kv=kept, params=wqkvo
@@ -41,15 +42,13 @@ def _program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
     shape = [BATCH, HEADS, window, KV]
     last = [mtf.reshape(mtf.slice(t, POSITION - 1, WINDOW, "length"), shape) * oldest for t in kept]
     local_row, *_ = mtf.layers.masked_local_attention_1d_incremental(now, *last, step, params=wqkvo)
-    with tf.compat.v1.variable_scope("combined"):  # of an initializer that is a function of shape and dtype
-        combined = mtf.layers.multihead_attention_params(mesh, HEADS, IO, KV, mtf.VariableDType(), combine=True)
-    return [y, row, local, local_row, mtf.add_n(combined)]
+    assert [v.full_name for v in mesh.graph.all_variables] == ["attention/qkvo"]  # one for training and for decoding
+    return [y, row, local, local_row]
 
 
 def test_multihead_attention_and_a_step_of_decoding() -> None:
-    y, row, local, local_row, combined = evaluated(_program)
-    np.testing.assert_allclose(combined, initial("combined/qkvo", [4, 2, 16, 4]).sum(0), rtol=1e-5, atol=1e-6)
-    q, k, v, o = (initial(f"attention/{name}", [2, 16, 4]) for name in "qkvo")
+    y, row, local, local_row = evaluated(_program)
+    q, k, v, o = initial("attention/qkvo", [4, 2, 16, 4])
     scores = np.einsum("bhlk,bhmk->bhlm", np.einsum("bli,hik->bhlk", X, q), np.einsum("bmi,hik->bhmk", X, k))
     scores = np.where(np.tril(np.ones([8, 8], bool)), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
