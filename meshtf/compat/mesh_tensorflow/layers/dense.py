@@ -111,13 +111,13 @@ def dense(  # noqa: PLR0913  # the original's parameters
         kernel_weights = get_dense_kernel_weights(
             x, made, summed, experts, kernel_initializer, name=name, variable_dtype=dtype
         )
-    y = mtf.einsum([x, mtf.cast(kernel_weights, x.dtype)], Shape([*kept, *made]))
-    if use_bias:
-        with tf.compat.v1.variable_scope(name, default_name="dense"):
+    with tf.compat.v1.variable_scope(name, default_name="dense"):  # also without a bias, for the names of later layers
+        y = mtf.einsum([x, mtf.cast(kernel_weights, x.dtype)], Shape([*kept, *made]))
+        if use_bias:
             start = tf.compat.v1.zeros_initializer()
             bias = get_variable(x.mesh, "bias", Shape([*experts, *made]), dtype, initializer=start)
-        y += mtf.cast(bias, x.dtype)
-    return y if activation is None else activation(y)
+            y += mtf.cast(bias, x.dtype)
+        return y if activation is None else activation(y)
 
 
 def get_dense_kernel_weights(  # noqa: PLR0913  # the original's parameters

@@ -49,6 +49,9 @@ def test_variables_have_the_names_of_checkpoints() -> None:
         # A layer of no name has its kernel in one scope and its bias in the next; layers that open a scope again share.
         assert list(graph.masters) == ["block/dense/kernel", "block/dense_1/bias"]
         assert graph.variables["block/dense/kernel"].slice_dtype == tf.bfloat16
+        for _ in range(2):
+            mtf.layers.dense(x, HIDDEN, use_bias=False)  # takes two scopes too
+        assert list(graph.masters)[2:] == ["dense/kernel", "dense_2/kernel"]
         uniform = mtf.layers.VarianceScalingInitializer(scale=3.0, distribution="uniform")([IO], [HIDDEN])
         values = uniform([IO.size, HIDDEN.size], tf.float32)
         with tf.compat.v1.Session() as session:
