@@ -18,7 +18,7 @@ from meshtf.errors import ShapeError
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 
-_FILTER_DIMS = {1: ("filter_w",), 2: ("filter_h", "filter_w"), 3: ("filter_d", "filter_h", "filter_w")}
+_FILTER_DIMS = {1: ("fw",), 2: ("fh", "fw"), 3: ("fd", "fh", "fw")}
 
 
 def conv1d(x: Tensor, output_dim: language.Dimension, filter_size: int = 3, stride: int = 1, **kw_args: Any) -> Tensor:
@@ -101,7 +101,7 @@ def conv2d(
 ) -> Tensor:
     """Convolves images: [..., height, width, channels] -> [..., height, width, output_dim].
 
-    The variable is `<name>/kernel` [filter_h, filter_w, channels, output_dim]. `padding` is "SAME" or "VALID".
+    The variable is `<name>/kernel` [fh, fw, channels, output_dim]. `padding` is "SAME" or "VALID".
     """
     with tf.compat.v1.variable_scope(name, default_name="conv2d"):
         kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype)
@@ -220,7 +220,7 @@ def conv2d_transpose(
     variable_dtype: VariableDType | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Applies the transpose of a convolution. Its kernel is [filter_h, filter_w, output_dim, channels]."""
+    """Applies the transpose of a convolution. Its kernel is [fh, fw, output_dim, channels]."""
     with tf.compat.v1.variable_scope(name, default_name="conv2d_transpose"):
         kernel = _kernel(x, output_dim, filter_size, filter_initializer, variable_dtype, is_transpose=True)
         return for_graphs(ops.conv2d_transpose)(x, kernel, list(strides), padding)

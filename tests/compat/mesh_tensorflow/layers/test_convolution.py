@@ -20,7 +20,7 @@ def _program(mesh: mtf.Mesh) -> dict[str, mtf.Tensor]:
     x = mtf.import_tf_tensor(mesh, IMAGES, DIMS)
     y = mtf.layers.conv2d(x, OUT, (3, 3), (2, 2), name="conv")
     with tf.compat.v1.variable_scope("conv", reuse=True):
-        kernel = mtf.get_variable(mesh, "kernel", [("filter_h", 3), ("filter_w", 3), ("channels", 3), OUT])
+        kernel = mtf.get_variable(mesh, "kernel", [("fh", 3), ("fw", 3), ("channels", 3), OUT])
     line = mtf.layers.conv1d(mtf.reduce_sum(x, reduced_dim=DIMS[1]), OUT, name="conv1d")
     separable = mtf.layers.separable_conv1d(mtf.reduce_sum(x, reduced_dim=DIMS[1]), OUT, -1, 0, name="separable")
     pooled = {"largest": mtf.layers.max_pool2d(x, (2, 2)), "mean": mtf.layers.avg_pool2d(x, (2, 4))}

@@ -17,7 +17,7 @@ from tests.compat.mesh_tensorflow.sessions import evaluated, graph_mode, initial
 A, B, C = (mtf.Dimension(name, size) for name, size in (("batch", 4), ("hidden", 6), ("c", 3)))
 X, Y = initial("x", [4, 6]), initial("y", [6, 3])
 IMAGE = [mtf.Dimension(n, s) for n, s in (("batch", 4), ("rows", 8), ("columns", 4), ("channels", 2))]
-KERNEL = [mtf.Dimension(n, s) for n, s in (("filter_h", 3), ("filter_w", 3), ("channels", 2), ("out", 5))]
+KERNEL = [mtf.Dimension(n, s) for n, s in (("fh", 3), ("fw", 3), ("channels", 2), ("out", 5))]
 IDS = np.array([2, 0, 1, 2], np.int32)
 
 
@@ -63,7 +63,7 @@ WHOLE = {
     "padded": "batch",
     "own": "hidden",
     "means": "rows columns",
-    "conv": "rows columns filter_h filter_w",
+    "conv": "rows columns fh fw",
 }
 
 
