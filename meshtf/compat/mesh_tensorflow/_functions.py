@@ -93,13 +93,18 @@ def add_n(xs: Sequence[Tensor]) -> Tensor | int:
 @for_graphs
 def dropout(
     x: Tensor,
-    is_training: bool,
+    is_training: bool | float = True,
     keep_prob: float | None = None,
     rate: float | None = None,
     noise_shape: ShapeLike | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Zeroes elements at random and scales the others. Returns `x` itself if nothing is dropped."""
+    """Zeroes elements at random and scales the others. Returns `x` itself if nothing is dropped.
+
+    Early versions had no `is_training`, and took `keep_prob` in its place, as this does if neither share is given.
+    """
+    if isinstance(is_training, float) and keep_prob is None and rate is None:
+        is_training, keep_prob = True, is_training
     if not is_training or keep_prob == 1.0 or rate == 0.0:
         return x
     return ops.dropout(x, is_training, keep_prob, rate, noise_shape, name or "dropout")

@@ -173,3 +173,15 @@ def test_gradients_of_operations_have_the_shapes_of_their_inputs() -> None:
     for name in MESHES:
         for found in evaluated(program, name):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_of_early_versions_needs_no_word_about_training() -> None:
+    def program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        x = mtf.ones(mesh, [mtf.Dimension("batch", 64), mtf.Dimension("hidden", 64)])
+        dropped = [mtf.dropout(x, rate=0.75), mtf.dropout(x, keep_prob=0.25), mtf.dropout(x, 0.25, name="p")]
+        assert mtf.dropout(x, 1.0) is mtf.dropout(x, rate=0.0) is mtf.dropout(x, False, 0.25) is x
+        return dropped
+
+    for found in evaluated(program):
+        assert set(found.flat) == {0.0, 4.0}
+        np.testing.assert_allclose((found > 0).mean(), 0.25, atol=0.03)
