@@ -84,10 +84,10 @@ def attention(  # noqa: PLR0913  # the original's parameters
       key_dim: the channels of queries and keys.
       value_dim: the channels of values and of the result.
       bias: a tensor that is added to the scores.
-      dropout_rate: the rate of dropout of weights, if `context.train` is true.
+      dropout_rate: the rate of dropout of weights, unless `context.train` is false.
       dropout_broadcast_dims: dimensions along which they are dropped alike.
       extra_logit: a further score, whose value is zeros.
-      context: its `train` says whether to drop weights. None means no.
+      context: its `train` says whether to drop weights. None means yes, as in versions that did not read it.
       float32_logits: whether to compute the softmax in float32.
       z_loss_coeff: a factor of the mean squared logarithm of the softmax's denominator. It is added to
         `context.losses`.
@@ -104,7 +104,7 @@ def attention(  # noqa: PLR0913  # the original's parameters
     if z_loss_coeff is not None and context is not None and context.train:
         _add_z_loss(context, scores, memory_length_dim, z_loss_coeff, v.dtype)
     weights = mtf.cast(mtf.softmax(scores, memory_length_dim, extra_logit), v.dtype)
-    is_training = context is not None and context.train
+    is_training = context is None or context.train
     kept = without_dims(weights.shape, dropout_broadcast_dims)
     weights = mtf.dropout(weights, is_training, rate=dropout_rate, noise_shape=kept)
     return mtf.einsum([weights, v], Shape([*rest, value_dim]))

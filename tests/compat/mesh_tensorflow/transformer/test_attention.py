@@ -149,3 +149,21 @@ def test_what_shared_keys_cannot_do_is_said() -> None:
             params.compute_k(x)
         with pytest.raises(ShapeError, match="give both one dimension"):
             mtf.transformer.attention.AttentionParams(mesh, IO, IO, IO, KV, IO, *rest, shared_kv=True)
+
+
+@pytest.mark.parametrize("train", [None, True, False])
+def test_weights_are_dropped_unless_a_context_says_that_nothing_trains(train: bool | None) -> None:
+    """Without a context as with one that trains: early versions read none."""
+
+    def program(mesh: mtf.Mesh) -> mtf.Tensor:
+        q = mtf.zeros(mesh, [BATCH, HEADS, LENGTH, KV])
+        memory = mtf.Dimension("memory", 64)
+        k, v = mtf.zeros(mesh, [BATCH, memory, KV]), mtf.ones(mesh, [BATCH, memory, KV])
+        context = None if train is None else SimpleNamespace(train=train)
+        return mtf.transformer.attention.attention(
+            q, k, v, memory, KV, KV, dropout_rate=0.5, context=context, float32_logits=True
+        )
+
+    means = evaluated(program)
+    assert (np.ptp(means) < 1e-6) == (train is False)
+    np.testing.assert_allclose(means.mean(), 1.0, atol=0.1)
