@@ -44,6 +44,7 @@ from meshtf.compat.mesh_tensorflow._variables import (
 )
 from meshtf.compat.mesh_tensorflow.operations import made_operations
 from meshtf.compat.mesh_tensorflow.operations.generic_grad_operation import GenericGradOperation
+from meshtf.compat.mesh_tensorflow.operations.lazy_allreduce_sum import LazyAllreduceSum
 from meshtf.compat.mesh_tensorflow.operations.made_operations import *
 from meshtf.compat.mesh_tensorflow.operations.operation import Operation
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
@@ -60,6 +61,7 @@ __all__ = [
     "GenericGradOperation",
     "Graph",
     "LayoutRules",
+    "LazyAllreduceSum",
     "Lowering",
     "Mesh",
     "MeshImpl",
@@ -108,7 +110,8 @@ _REPLACEMENTS = {
     "log_variable_sizes": "print(lowering.report())",
     "parallel": "an operation of the language: every core runs the same program",
     "NumpyConverter": "mtf.test_utils.NumpyConverter",
-    "LazyAllreduceSum": _SLICES,
+    "LazyLaidOutTensor": _SLICES,
+    "compatible_lazy_allreduce_sums": _SLICES,
     "convert_args_to_laid_out_tensors": _SLICES,
     "import_laid_out_tensor": "mtf.import_tf_tensor of the whole tensor",
     "ImportLaidOutTensorOperation": "mtf.import_tf_tensor of the whole tensor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -63,6 +64,14 @@ class AnswersOfMesh(abc.ABC):
         """The sizes of one core's slice of a tensor of this shape."""
         shape = named_shape(x)
         return list(self.tensor_layout(shape).slice_shape(shape, self.shape))
+
+    def slice_size(self, x: ShapeLike) -> int:
+        """The number of elements of one core's slice of a tensor of this shape."""
+        return math.prod(self.slice_shape(x))
+
+    def laid_out_size(self, x: ShapeLike) -> int:
+        """The number of elements of all cores' slices together."""
+        return self.slice_size(x) * self.size
 
     def tensor_dimension_to_mesh_axis(self, dim: DimensionLike) -> int | None:
         """The number of the mesh axis that splits a dimension, or None."""

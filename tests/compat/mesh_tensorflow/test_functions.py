@@ -109,7 +109,7 @@ def test_small_functions() -> None:
 
 def test_names_that_are_not_here_say_what_to_write() -> None:
     said = {
-        "LazyAllreduceSum": (mtf, "derive from mtf.Operation"),
+        "LazyLaidOutTensor": (mtf, "derive from mtf.Operation"),
         "local_self_attention_spatial_blocks": (mtf.layers, "local_attention"),
         "conv2d_transpose_with_blocks": (mtf.layers, "split image dimensions"),
         "utils": (mtf.transformer, "meshtf-train"),

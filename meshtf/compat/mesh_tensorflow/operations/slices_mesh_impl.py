@@ -153,6 +153,10 @@ class SlicesMeshImpl(AnswersOfMesh):
         self.steps.append(Step(given, outputs, transposed))
         return outputs if several else outputs[0]
 
+    def slicewise_delay_allreduce(self, fn: Callable[..., Any], *inputs: Any) -> Any:
+        """Calls `slicewise`. No slices are terms of a sum that is still to come."""
+        return self.slicewise(fn, *inputs)
+
     def einsum(self, equation: str, *slices: LaidOutTensor) -> LaidOutTensor:
         """Calls `tf.einsum` with each core's slices."""
         return self.slicewise(lambda *xs: tf.einsum(equation, *xs), *slices)

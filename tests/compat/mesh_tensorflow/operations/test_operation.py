@@ -67,9 +67,10 @@ class Normalized(mtf.Operation):
         squares = mesh_impl.slicewise(lambda own: tf.reduce_sum(tf.square(own), -1, keepdims=True), x)
         axis = mesh_impl.tensor_dimension_to_mesh_axis(self.inputs[0].shape.dims[-1])
         if axis is not None:
-            squares = mesh_impl.allreduce(squares, [axis], "SUM")
+            squares = mtf.LazyAllreduceSum(mesh_impl, squares, [axis], lambda: lowering.add_counter("sum", 1))
+        squares = mesh_impl.slicewise_delay_allreduce(tf.identity, squares)
         y = mesh_impl.slicewise(lambda own, total, by: own * tf.math.rsqrt(total) * by, x, squares, scale)
-        lowering.add_counter("normalized", 1)
+        lowering.add_counter("normalized", mesh_impl.laid_out_size(self.outputs[0].shape))
         lowering.set_tensor_lowering(self.outputs[0], y)
 
 

@@ -175,6 +175,7 @@ def test_what_the_mesh_says() -> None:
             uneven=m.slice_shape("batch:7 hidden:8"),
             axis=m.tensor_dimension_to_mesh_axis(mtf.Dimension("hidden", 8)),
             mesh=(m.ndims, m.size, m.supports_control_dependencies),
+            elements=(m.slice_size("batch:8 hidden:8"), m.laid_out_size("batch:8 other:3")),
         )
         cores = m.slicewise(lambda n: tf.fill([4, 2], n), m.laid_out_pnum())
         return [cores, m.broadcast_impl(m.slicewise(lambda s: s[0], x), "hidden:8", "batch:8 other:3 hidden:8")]
@@ -188,6 +189,7 @@ def test_what_the_mesh_says() -> None:
     np.testing.assert_array_equal(wide, np.broadcast_to(x[[0] * 4 + [4] * 4, None], [8, 3, 8]))
     assert said == {
         "shape": [4, 2], "begin": [4, 2], "uneven": [7, 2], "axis": 1, "mesh": (2, 8, True),
+        "elements": (8, 96),
     }  # fmt: skip
 
 
