@@ -22,8 +22,8 @@ _THRESHOLDS = mtf.Dimension("thresholds", len(LEAST_OVERLAPS))
 def hits(found: Detections, boxes: mtf.Tensor, labels: mtf.Tensor) -> mtf.Tensor:
     """1 for each detection that finds an object, at each least overlap: [detections, batch, thresholds].
 
-    Detections choose in the order of their scores. Of the objects of its class that no earlier detection took, each
-    takes the one that it overlaps most, if that is enough.
+    Detections choose in the order of their scores. Each looks at the objects of its class that no earlier detection
+    took, and takes the one that it overlaps most, if that is enough.
 
     Args:
       found: the detections.
