@@ -101,7 +101,7 @@ def _windows(x: mtf.Tensor, sizes: Sizes) -> list[_Windows]:
 
 
 def _average(x: mtf.Tensor, windows: _Windows) -> mtf.Tensor:
-    """The mean of each window. A product with zeros and ones would make all windows NaN if one has a NaN or an infinity."""
+    """The mean of each window. In a product with zeros and ones, a NaN of one window would reach all others."""
     dim, pooled = windows.dim, windows.pooled
     # These two gather nothing if the dimension is split.
     if pooled.size == 1:

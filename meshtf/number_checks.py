@@ -26,7 +26,7 @@ def is_seed(value: object) -> bool:
       >>> [is_seed(value) for value in (-1, np.int32(7), True, 1.0, 2**63)]
       [True, True, False, False, False]
     """
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and -(2**63) <= int(value) < 2**63
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -107,7 +107,7 @@ def dropout(
         is_training, keep_prob = True, is_training
     if not is_training or keep_prob == 1.0 or rate == 0.0:
         return x
-    return ops.dropout(x, is_training, keep_prob, rate, noise_shape, name or "dropout")
+    return ops.dropout(x, True, keep_prob, rate, noise_shape, name or "dropout")
 
 
 @language_function

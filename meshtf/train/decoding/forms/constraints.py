@@ -11,7 +11,6 @@ import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
-from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
 from meshtf.train.decoding.forms.trial import why_not_compiled
 
@@ -192,7 +191,7 @@ def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
     anchor = vocabulary.encode("a")[-1:]
     before = vocabulary.decode(anchor)
     found = [b""] * vocabulary.size
-    special = vocabulary.special_ids if isinstance(vocabulary, HuggingFaceVocabulary) else frozenset[int]()
+    special: frozenset[int] = getattr(vocabulary, "special_ids", frozenset())  # most vocabularies have none
     for token in (token for token in vocabulary.text_ids if token not in special):
         text = vocabulary.decode([*anchor, token])
         if text.startswith(before) and "\N{REPLACEMENT CHARACTER}" not in text:
