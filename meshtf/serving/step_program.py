@@ -15,6 +15,7 @@ from meshtf.serving.row_choice import choice_specs, chosen_tokens
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.programs import text_program
 from meshtf.train.decoding.step_decoder import token_logits
+from meshtf.train.layouts.without_pipelines import without_pipelines
 from meshtf.train.training import Training
 
 _NO_DECODER = "an engine serves language models such as TransformerLM, and the model is a {model}"
@@ -78,7 +79,8 @@ def step_program(
       GraphError: if the model cannot read prompts in parts.
       LayoutError: if the layout does not fit the program.
     """
-    make, training = getattr(training.model, "incremental_decoder", None), _with_floating_cache(training)
+    make = getattr(without_pipelines(training.model), "incremental_decoder", None)
+    training = _with_floating_cache(training)
 
     def step(
         tokens: mtf.Tensor, positions: mtf.Tensor, table: mtf.Tensor, wanted: mtf.Tensor, **choice: mtf.Tensor

@@ -37,6 +37,7 @@ from meshtf.train.decoding.programs import (
 )
 from meshtf.train.decoding.sequences import RESULTS
 from meshtf.train.decoding.step_decoder import TextModel
+from meshtf.train.layouts.without_pipelines import without_pipelines
 from meshtf.train.training import Training
 from meshtf_programs.strict_json import json_text
 
@@ -171,8 +172,9 @@ def exported_model(training: Training, decoding: Decoding, batch_size: int = 1) 
         }
         vocabulary = vocabulary_of(training)
         return ExportedModel(name, programs, lambda made: text_signatures(made, limits, vocabulary))
-    if isinstance(training.model, Classifier):
-        return ExportedModel(name, {PREDICT: _prediction(training, training.model, mesh_impl, batch_size)}, predictions)
+    model = without_pipelines(training.model)
+    if isinstance(model, Classifier):
+        return ExportedModel(name, {PREDICT: _prediction(training, model, mesh_impl, batch_size)}, predictions)
     raise ConfigurationError(_NO_SIGNATURE.format(model=name))
 
 

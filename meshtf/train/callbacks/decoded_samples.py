@@ -13,10 +13,15 @@ from meshtf.train.decoding import Decoding
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.text_decoder import ContinuedTexts
 from meshtf.train.evaluation import Evaluation
+from meshtf.train.layouts.without_pipelines import without_pipelines
 from meshtf.train.monitoring.metrics import MetricsLog
 from meshtf.train.trainer import Trainer
 
 SAMPLES = "samples.jsonl"
+
+_PIPELINE = """\
+DecodedSamples shares the variables of the training, and decoding cannot share those of a pipeline, which are divided
+into stages. Leave it out; meshtf-decode continues prompts with the run's checkpoints."""
 
 
 @gin.configurable(module="meshtf.train")
@@ -31,7 +36,7 @@ class DecodedSamples(Callback):
       decoding: the options of decoding. The default is greedy, with 32 tokens at most.
 
     Raises:
-      ConfigurationError: if a value is impossible.
+      ConfigurationError: if a value is impossible. When a training begins: also if the model has a pipeline.
     """
 
     def __init__(self, prompts: Sequence[str], decoding: Decoding | None = None) -> None:
@@ -47,6 +52,8 @@ class DecodedSamples(Callback):
         self._log: MetricsLog | None = None
 
     def check(self, trainer: Trainer) -> None:
+        if without_pipelines(trainer.training.model) is not trainer.training.model:
+            raise ConfigurationError(_PIPELINE)
         ContinuedTexts(trainer.training, trainer.mesh_impl, self._decoding, self._prompts)
 
     def on_start(self, run: Run, state: Mapping[str, Any]) -> None:

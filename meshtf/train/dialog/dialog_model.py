@@ -19,11 +19,12 @@ from meshtf.train.decoding.programs import (
     generation_program,
     greatest_sizes,
     scoring_program,
+    text_model,
     text_program,
     vocabulary_of,
 )
 from meshtf.train.decoding.prompts import Prompts
-from meshtf.train.decoding.step_decoder import PromptStarter, TextModel
+from meshtf.train.decoding.step_decoder import PromptStarter
 from meshtf.train.dialog.candidates import RatingForm, rated_candidates
 from meshtf.train.dialog.ranking import Candidate, SampleAndRank
 from meshtf.train.dialog.roles import ATTRIBUTES, NO, YES
@@ -116,8 +117,7 @@ class DialogModel:
         return texts
 
     def _candidates_program(self, training: Training, mesh_impl: MeshImpl, sizes: Sizes) -> mtf.Function:
-        model, options = training.model, self.options
-        assert isinstance(model, TextModel)
+        model, options = text_model(training), self.options
 
         def drawn(targets: mtf.Tensor, lengths: mtf.Tensor, ends: mtf.Tensor) -> dict[str, mtf.Tensor]:
             prompts = Prompts(targets, lengths, ends, sizes.prompts)

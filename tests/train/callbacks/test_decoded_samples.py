@@ -8,10 +8,11 @@ from pathlib import Path
 import gin
 import pytest
 
+from meshtf.layers import PipelineSchedule
 from meshtf.train import Training
 from meshtf.train.callbacks import DecodedSamples
 from meshtf.train.callbacks.decoded_samples import SAMPLES, _printable
-from meshtf.train.configuration import find_gin_file
+from meshtf.train.configuration import ConfigurationError, find_gin_file
 from meshtf.train.decoding import Decoding
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
 from meshtf.train.training import configured_training
@@ -53,6 +54,16 @@ def test_samples_change_nothing_that_is_trained(
         (step, prompt) for step in (1, 2) for prompt in ("line 1", "")
     ]
     assert "step 1: === prompt 1, rank 1, score " in capsys.readouterr().out
+
+
+def test_a_pipeline_is_refused(training: Training, tmp_path: Path) -> None:
+    """The training's variables are divided into its stages, and those of the samples' programs are not."""
+    schedule = PipelineSchedule(num_stages=1, num_microbatches=2)
+    stack = dataclasses.replace(training.model.stack, pipeline=schedule)
+    model = dataclasses.replace(training.model, stack=stack)
+    training = dataclasses.replace(training, model=model, callbacks=[DecodedSamples(["line 1"])])
+    with pytest.raises(ConfigurationError, match="decoding cannot share those of a pipeline"):
+        run(training, tmp_path / "run")
 
 
 @pytest.mark.long
