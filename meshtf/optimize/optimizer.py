@@ -60,6 +60,7 @@ class Optimizer(abc.ABC):
             )
         return self.apply_grads([grad for grad in grads if grad is not None], chosen)
 
+    @says_where
     def apply_grads(
         self, grads: Sequence[mtf.Tensor], variables: Sequence[mtf.Variable | mtf.Tensor]
     ) -> list[mtf.Tensor]:
@@ -70,7 +71,8 @@ class Optimizer(abc.ABC):
           variables: the variables, or the tensors that `mtf.get_variable` returned for them.
 
         Raises:
-          GraphError: there are more gradients than variables or fewer, or something is neither.
+          GraphError: there are more gradients than variables or fewer, or something is neither; or the optimizer keeps
+            state for a variable, and has updated it before in this program.
           ShapeError: a gradient does not have its variable's dimensions.
         """
         if len(grads) != len(variables):

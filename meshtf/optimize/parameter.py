@@ -7,6 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import GraphError
 from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation
 
 
@@ -58,8 +59,17 @@ class Parameter:
         Args:
           suffix: the name of the state.
           shape: dimensions of the variable, including all stacked ones; by default the variable's shape.
+
+        Raises:
+          GraphError: the program has updated the state already, so that this update would replace the first one.
         """
-        return mtf.like_variable(self.variable, suffix, shape, self.dtype)
+        state = mtf.like_variable(self.variable, suffix, shape, self.dtype)
+        if isinstance(state.operation, mtf.Variable) and state.operation.is_assigned:
+            raise GraphError(
+                f"{self.name} is updated twice in this program, and {state.name} would keep only the second update; "
+                f"add the gradients, and apply their sum once"
+            )
+        return state
 
     def moving_mean(self, suffix: str, decay: float | mtf.Tensor, value: mtf.Tensor) -> mtf.Tensor:
         """decay * slot + (1 - decay) * value, which is the slot's value from this step on.

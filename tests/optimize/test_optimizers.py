@@ -210,3 +210,48 @@ def test_every_optimizer_and_schedule_is_known_to_gin() -> None:
     interfaces = {"GradientTransformation", "Optimizer", "Schedule"}
     for name in set(optimize.__all__) - interfaces - {"Parameter", "averaged"}:
         assert gin.get_configurable(name)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    [
+        (optimize.MomentumOptimizer(0.1, 0.9), "w/momentum_v"),
+        (optimize.AdamOptimizer(0.1), "w/adam_m"),
+        (optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.1)), "w/ema"),
+    ],
+)
+def test_state_is_not_updated_twice_in_a_program(optimizer: optimize.Optimizer, state: str) -> None:
+    """The second update would start from the state before the first, and replace it."""
+    graph = mtf.Graph()
+    with graph:
+        w = mtf.get_variable(mtf.Mesh(graph), "w", "d:3")
+        optimizer.apply_grads([w], [w])
+        with pytest.raises(GraphError, match=f"(?s)w is updated twice in this program, and {state} would.*{__file__}:"):
+            optimizer.apply_grads([w], [w])
+
+
+def test_updates_without_state_follow_one_another() -> None:
+    def program(mesh: mtf.Mesh) -> None:
+        w = mtf.get_variable(mesh, "w", "d:3", initializer=mtf.ones)
+        for _ in range(2):
+            optimize.SgdOptimizer(0.25).apply_grads([mtf.ones_like(w)], [w])
+
+    np.testing.assert_array_equal(interpret(program, {}, "one:1").variables["w"], [0.5] * 3)
+
+
+def test_an_optimizer_in_a_branch_is_refused() -> None:
+    graph = mtf.Graph()
+    with graph:
+        w = mtf.get_variable(mtf.Mesh(graph), "w", "d:3")
+        with pytest.raises(GraphError, match=r"(?s)an optimizer is called inside true_fn of mtf\.cond, .*at .*"):
+            mtf.cond(mtf.reduce_any(w < 0.0), lambda: optimize.SgdOptimizer(0.1).apply_grads([w], [w]), lambda: [w])
+
+
+def test_open_scopes_do_not_name_the_count_of_steps() -> None:
+    graph = mtf.Graph()
+    with graph, mtf.variable_scope("model"):
+        for name in ("v", "w"):
+            w = mtf.get_variable(mtf.Mesh(graph) if not graph.meshes else graph.meshes[0], name, "d:3")
+            optimize.AdamOptimizer(0.1).apply_grads([w], [w])
+    counts = [name for name in graph.variables if name.endswith("/step")]
+    assert counts == ["adam/step", "adam_1/step"]

@@ -76,6 +76,8 @@ class Variable(Operation):
         self.unpadded_shape = spec.unpadded_shape
         self.dtype = spec.dtype
         self.trainable = spec.trainable
+        self.is_assigned = False
+        """Whether the program assigns it."""
         mesh.graph.variables[self.full_name] = self
 
     @property
@@ -136,6 +138,7 @@ class Assign(Operation):
         super().__init__([value], [(value.shape, variable.value.dtype)], name=name)
         self.scoped_name = variable.scoped_name
         self.variable = variable
+        variable.is_assigned = True
 
     @property
     def has_gradient(self) -> bool:

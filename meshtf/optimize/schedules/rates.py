@@ -7,6 +7,8 @@ import dataclasses
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import GraphError
+from meshtf.graph.blocks import PROGRAM
 from meshtf.optimize.schedules.schedule import Rate, Schedule
 
 
@@ -29,7 +31,10 @@ class Steps:
 
 
 def count_step(mesh: mtf.Mesh, scope: str) -> Steps:
-    """Counts this step, in a variable `<scope>/step`. Each optimizer of a program has a counter of its own."""
+    """Counts this step, in a variable `<scope>/step`, whatever scopes are open.
+
+    Each optimizer of a program has a counter of its own: the second one with the same scope counts in `<scope>_1/step`.
+    """
     with mesh.graph.root_scope(), mtf.variable_scope(default_name=scope) as unique:
         count = mtf.get_variable(mesh, "step", [], tf.int32, initializer=mtf.zeros, trainable=False)
     return Steps(unique, mtf.cast(mtf.assign_add(count, mtf.ones(mesh, [], tf.int32)), tf.float32))
@@ -44,6 +49,11 @@ def rate_now(rate: Rate, mesh: mtf.Mesh, scope: str, name: str = "learning_rate"
 
 
 def _known(rate: float | mtf.Tensor, mesh: mtf.Mesh, scope: str, name: str) -> mtf.Tensor:
+    if mesh.graph.place is not PROGRAM:
+        raise GraphError(
+            f"an optimizer is called inside {mesh.graph.place.what}, and updates variables only outside of all loops "
+            f"and branches; return the gradients from there"
+        )
     # Makes a tensor of a number. Otherwise a product with the number would be moved before a gradient's sum over cores,
     # away from the rest of the update.
     value = mtf.cast(rate, tf.float32) if isinstance(rate, mtf.Tensor) else mtf.constant(mesh, float(rate))
