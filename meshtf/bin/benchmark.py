@@ -25,6 +25,7 @@ from meshtf.train.quality.log_check import NOT_INSTALLED, checker_name, log_prob
 from meshtf.train.quality.quality_target import QualityTarget, configured_target
 from meshtf.train.quality.results import draw_results, result_line, results_table
 from meshtf.train.quality.timed_run import TimedRun, timed_run
+from meshtf.train.runs.agreement import Agreement
 from meshtf.train.runs.signals import stop_request
 from meshtf.train.training import configured_training
 from meshtf_programs.command_lines.benchmark import PROGRAM, command_line
@@ -72,11 +73,14 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
 
 
 def time_runs(mesh_impl: MeshImpl, target: QualityTarget, seeds: Sequence[int], out: Path) -> int:
-    """Times a run for each seed, checks their logs, and shows the results."""
+    """Times a run for each seed. The first process checks their logs, and shows the results."""
     runs: list[TimedRun] = []
-    with stop_request() as stop:
+    agreement = Agreement.of_this_process()
+    with stop_request() as request:
+        stop = agreement.stop(request)
         for number, seed in enumerate(seeds):
-            print(f"run {number} of {len(seeds)}: seed {seed}, until {target}", flush=True)
+            if agreement.is_leader:
+                print(f"run {number} of {len(seeds)}: seed {seed}, until {target}", flush=True)
             found = timed_run(
                 configured_training, mesh_impl, target, seed=seed, folder=out / f"run_{number}", stop=stop
             )
@@ -86,6 +90,8 @@ def time_runs(mesh_impl: MeshImpl, target: QualityTarget, seeds: Sequence[int], 
                 return ExitStatus.of_signal(stop.signal)
             runs.append(found)
             gc.collect()  # frees the programs and variables of this run before the next one
+    if not agreement.is_leader:
+        return ExitStatus.DONE
     console = Console()
     console.print(results_table(runs, target))
     problem = draw_results(runs, target, out / "quality.png")

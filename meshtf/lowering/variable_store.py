@@ -133,6 +133,24 @@ class StoreEntry:
                 padded[block] = to_assign(piece, whole)
             piece.assign(padded[block])
 
+    def own_blocks(self) -> dict[tuple[int, ...], np.ndarray]:
+        """A copy of each block that a core of this process has, by the block's place in the whole value."""
+        blocks: dict[tuple[int, ...], np.ndarray] = {}
+        for core, piece in self.slices.items():
+            block = core_positions.block(core, self.layout.axes, self.mesh_shape)
+            if block not in blocks:
+                blocks[block] = np.array(on_host(piece))
+        return blocks
+
+    def assign_blocks(self, blocks: Mapping[tuple[int, ...], np.ndarray]) -> None:
+        """Assigns what `own_blocks` returned. Cores that have one block share it, as after `assign`."""
+        shared: dict[tuple[int, ...], np.ndarray | tf.Tensor] = {}
+        for core, piece in self.slices.items():
+            block = core_positions.block(core, self.layout.axes, self.mesh_shape)
+            if block not in shared:
+                shared[block] = to_assign(piece, blocks[block])
+            piece.assign(shared[block])
+
 
 class VariableStore(MutableMapping[str, np.ndarray]):
     """Variables, keyed by name. `store["name"]` reads the whole value, and `store["name"] = x` assigns it. Iteration

@@ -9,6 +9,7 @@ import pytest
 from meshtf.bin import benchmark
 from meshtf.train.quality.log_check import NOT_INSTALLED, checker_name
 from meshtf_programs.exit_status import ExitStatus
+from tests.bin.together import run_together
 
 SMALL = (
     "Training.num_steps = 2",
@@ -39,6 +40,17 @@ def test_three_runs_have_a_result_by_the_rules(tmp_path: Path, capsys: pytest.Ca
     assert (NOT_INSTALLED in printed) == (checker_name() is None)
     assert run(tmp_path / "out") == ExitStatus.BAD_CONFIGURATION
     assert "is not empty, and results of different commands must not be mixed" in capsys.readouterr().err
+
+
+def test_of_two_processes_the_first_writes_the_log_and_shows_the_result(tmp_path: Path) -> None:
+    given = [f"--gin_param={binding}" for binding in SMALL]
+    mesh = ["--mesh_shape=rows:2", "--layout=filters:rows"]
+    command = ["-m", "meshtf.bin.benchmark", "--task=digits_resnet", "--runs=1", "--out=out", *mesh, *given]
+    leader, other = run_together(2, command, tmp_path)
+    assert (leader.status, other.status) == (ExitStatus.DONE, ExitStatus.DONE), leader.stderr + other.stderr
+    assert ("result:" in leader.stdout, "result:" in other.stdout) == (True, False)
+    log = (tmp_path / "out" / "run_0" / "result.txt").read_text()
+    assert [log.count(f'"{key}"') for key in ("run_start", "eval_accuracy", "run_stop")] == [1, 1, 1]
 
 
 def test_a_misspelt_task_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from meshtf.train.loop import TrainingRun
 from meshtf.train.quality.quality_clock import QualityClock
 from meshtf.train.quality.quality_target import QualityTarget
 from meshtf.train.quality.run_log import RunLog
+from meshtf.train.runs.agreement import Agreement
 from meshtf.train.runs.resuming import Start
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.signals import StopRequest
@@ -68,6 +69,8 @@ def timed_run(
 ) -> TimedRun | None:
     """Trains until the target is reached, and writes `result.txt`, a log in MLPerf's format, into the folder.
 
+    Of several processes the first writes. Each has a clock of its own, and the same qualities.
+
     The clock starts after the programs are compiled, on batches of zeros, and the weights have their first values. It
     starts before the task that the run trains on is made, so all reading of data counts.
 
@@ -86,8 +89,23 @@ def timed_run(
       NonFiniteError, CallbackError and others: as `TrainingRun.run`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    log = RunLog(folder / "result.txt")
+    agreement = Agreement.of_this_process()
     training = dataclasses.replace(configured(), seed=seed)
+    callbacks = [callback for callback in training.callbacks if agreement.is_leader or not callback.is_observer]
+    training = dataclasses.replace(training, callbacks=callbacks)
+    with agreement.own_folder(RunFolder(folder)) as own_folder:
+        return _timed(training, configured, mesh_impl, target, own_folder, stop)
+
+
+def _timed(
+    training: Training,
+    configured: Callable[[], Training],
+    mesh_impl: MeshImpl,
+    target: QualityTarget,
+    folder: RunFolder,
+    stop: StopRequest,
+) -> TimedRun | None:
+    log = RunLog(folder.path / "result.txt")
     _log_submission(log, target, training)
     log.start("init_start")
     trainer = Trainer(training, mesh_impl)
@@ -96,15 +114,22 @@ def timed_run(
     log.stop("init_stop")
     own = trainer.training.task
     clock = QualityClock(target, log, training.batch_size, _count(own))
-    trainer = trainer.with_training(dataclasses.replace(configured(), seed=seed))
+    trainer = trainer.with_training(dataclasses.replace(configured(), seed=training.seed))
     callbacks = [clock, *training.callbacks]
-    run = TrainingRun(trainer, RunFolder(folder), Start(), stop, callbacks, how_to_start_again=_NOT_RESUMED)
+    run = TrainingRun(trainer, folder, Start(), stop, callbacks, how_to_start_again=_NOT_RESUMED)
     if run.run() is None:
         return None
     epochs = run.step * training.batch_size / _count(own)
     quality = clock.curve[-1][1]
     return TimedRun(
-        seed, clock.is_reached, clock.seconds, clock.evaluation_seconds, run.step, epochs, quality, tuple(clock.curve)
+        training.seed,
+        clock.is_reached,
+        clock.seconds,
+        clock.evaluation_seconds,
+        run.step,
+        epochs,
+        quality,
+        tuple(clock.curve),
     )
 
 
@@ -125,15 +150,15 @@ def _compile(trainer: Trainer) -> None:
     """Runs both programs once, on zeros, and gives the variables their first values again."""
     trainer.begin()
     trainer.train_step.initialize()
-    first = {name: np.array(value) for name, value in trainer.variables.items()}
+    first = {name: trainer.variables.slices(name).own_blocks() for name in trainer.variables}
     training = trainer.training
     specs = training.task.inputs(training.batch)
     zeros = {name: np.zeros(spec.shape.to_integer_list, spec.dtype.as_numpy_dtype) for name, spec in specs.items()}
     with contextlib.suppress(NonFiniteError):  # it has compiled by then, and assigned nothing
         trainer.train_step(**zeros)
     trainer.evaluation_step(**zeros, **{WEIGHTS: np.ones(training.batch_size, np.float32)})
-    for name, value in first.items():
-        trainer.variables[name] = value
+    for name, blocks in first.items():
+        trainer.variables.slices(name).assign_blocks(blocks)
 
 
 def _count(task: object) -> int:
