@@ -10,6 +10,7 @@ from meshtf.errors import GraphError
 from meshtf.optimize._name_patterns import check_patterns, check_patterns_match, is_found_by
 from meshtf.optimize.field_checks import check_are_optimizers
 from meshtf.optimize.low_precision import optimizer_rounds
+from meshtf.optimize.moving_average import AVERAGE
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.schedules.rates import rate_now
@@ -18,6 +19,9 @@ from meshtf.optimize.schedules.schedule import Rate, check_rates
 _ROUNDED_BEFORE = """\
 WeightDecayOptimizer decays {name}, which is {dtype}, after {inner} has rounded it, so the decay would be lost; \
 put it inside: {inner}(WeightDecayOptimizer(...))"""
+_AVERAGED_BEFORE = """\
+WeightDecayOptimizer decays {name} after MovingAverageOptimizer has averaged it, so {mean} would be a mean of other \
+weights; put it inside: MovingAverageOptimizer(WeightDecayOptimizer(...))"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,8 @@ class WeightDecayOptimizer(Optimizer):
 
     The decay is decoupled, as in Loshchilov & Hutter (2019): the rate is per step, whatever the learning rate. AdamW,
     LAMB and Lion have a weight decay of their own, which the learning rate multiplies. `MasterWeightsOptimizer` and
-    `StochasticRoundingOptimizer` round what they store, so put them around this optimizer, and not inside.
+    `StochasticRoundingOptimizer` round what they store, and `MovingAverageOptimizer` averages it, so put them around
+    this optimizer, and not inside.
 
     Attributes:
       optimizer: updates the weights.
@@ -87,20 +92,33 @@ class WeightDecayOptimizer(Optimizer):
         """The weights after one step.
 
         Raises:
-          GraphError: an expression matches no variable; or a narrow weight is rounded before it is decayed.
+          GraphError: an expression matches no variable; or a weight is rounded or averaged before it is decayed.
         """
-        check_patterns_match(self, self.exclude, parameters[0].variable.graph)
+        graph = parameters[0].variable.graph
+        check_patterns_match(self, self.exclude, graph)
         rate = rate_now(self.rate, parameters[0].variable.mesh, "weight_decay", "rate")
+        averaged_before = {p.name for p in parameters if _mean_of(p) in graph.variables}
+        updated = self.optimizer.update(parameters)
         return [
-            new if new is p.value or is_found_by(self.exclude, p.name) else self._decayed(p, new, rate)
-            for p, new in zip(parameters, self.optimizer.update(parameters), strict=True)
+            new
+            if new is p.value or is_found_by(self.exclude, p.name)
+            else self._decayed(p, new, rate, p.name in averaged_before)
+            for p, new in zip(parameters, updated, strict=True)
         ]
 
-    def _decayed(self, parameter: Parameter, new: mtf.Tensor, rate: mtf.Tensor) -> mtf.Tensor:
+    def _decayed(self, parameter: Parameter, new: mtf.Tensor, rate: mtf.Tensor, was_averaged: bool) -> mtf.Tensor:
+        mean = _mean_of(parameter)
+        if not was_averaged and mean in parameter.variable.graph.variables:
+            raise GraphError(_AVERAGED_BEFORE.format(name=parameter.name, mean=mean))
         if inner := _rounding_in(self.optimizer, parameter):
             dtype = parameter.variable.slice_dtype.name
             raise GraphError(_ROUNDED_BEFORE.format(name=parameter.name, dtype=dtype, inner=inner))
         return new - parameter.value * parameter.scalar(rate)
+
+
+def _mean_of(parameter: Parameter) -> str:
+    """The name of the mean that `MovingAverageOptimizer` keeps of a weight."""
+    return f"{parameter.name}/{AVERAGE}"
 
 
 def _rounding_in(optimizer: Optimizer, parameter: Parameter) -> str:

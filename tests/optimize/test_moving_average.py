@@ -55,6 +55,17 @@ def test_the_first_mean_is_the_weight() -> None:
     assert_close(step.variables["w/ema"], step.variables["w"], terms=2 * FUNCTION_TERMS)
 
 
+def test_a_decay_of_weights_that_are_averaged_before_is_refused() -> None:
+    """Its mean would be of weights that the program never had."""
+    averaging, mesh_impl = optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.5)), mtf.SpmdMeshImpl("all:1", "")
+    groups = optimize.ParameterGroups([("w", averaging)], optimize.SgdOptimizer(0.5))
+    with pytest.raises(GraphError, match=r"decays w after MovingAverageOptimizer has averaged it, so w/ema would be"):
+        training_program(optimize.WeightDecayOptimizer(groups, 0.5), mesh_impl)
+    groups = optimize.ParameterGroups([("w", optimize.SgdOptimizer(0.5))], averaging)
+    training_program(optimize.WeightDecayOptimizer(groups, 0.5), mesh_impl)
+    training_program(optimize.WeightDecayOptimizer(averaging, 0.5, exclude=["w"]), mesh_impl)
+
+
 def test_there_must_be_means() -> None:
     with pytest.raises(GraphError, match=r"no variable is called <name>/ema: train with MovingAverageOptimizer"):
         optimize.averaged(mtf.VariableStore())
