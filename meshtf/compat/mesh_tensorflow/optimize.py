@@ -209,10 +209,11 @@ class AdafactorOptimizer(Optimizer):
         return mtf.maximum(reduce_rms(value, output_shape=layers), self._epsilon2) * self._rate(var)
 
     def _factored_dims(self, shape: language.Shape) -> tuple[language.Dimension, language.Dimension] | None:
-        dims = sorted((d for d in shape if d.name not in self._stacked), key=lambda d: d.size)
-        if not self._factored or len(dims) < 2 or dims[-2].size < self._smallest:
+        # Of equal dimensions the first is the larger one, as in the original's checkpoints.
+        dims = sorted((d for d in shape if d.name not in self._stacked), key=lambda d: -d.size)
+        if not self._factored or len(dims) < 2 or dims[1].size < self._smallest:
             return None
-        return dims[-2], dims[-1]
+        return dims[1], dims[0]
 
 
 def adafactor_decay_rate_pow(exponent: float = 0.8, offset: int = 0) -> tf.Tensor:

@@ -82,3 +82,15 @@ def test_a_variable_without_a_gradient_is_named() -> None:
         with pytest.warns(UserWarning, match="lonely has no gradient"):
             (nothing,) = mtf.optimize.SgdOptimizer(0.1).apply_grads([None], [w.operation])
         assert nothing.operations == ()
+
+
+def test_factored_state_of_equal_dimensions_is_the_originals() -> None:
+    """The first of equal dimensions is the larger one, which `vr` lacks; `vc` lacks the second."""
+    a, b, c = (mtf.Dimension(name, 4) for name in "abc")
+    with graph_mode():
+        graph = mtf.Graph()
+        w = mtf.get_variable(mtf.Mesh(graph, "mesh"), "w", [a, b, c])
+        adafactor = mtf.optimize.AdafactorOptimizer(learning_rate=0.1, min_dim_size_to_factor=2)
+        adafactor.apply_grads([w], [w.operation])
+        assert graph.variables["w_slot_vr"].shape == mtf.Shape([b, c])
+        assert graph.variables["w_slot_vc"].shape == mtf.Shape([a, c])
