@@ -15,6 +15,7 @@ from meshtf.compat.mesh_tensorflow._dimension import Shape
 from meshtf.compat.mesh_tensorflow._graph import graph_of
 from meshtf.compat.mesh_tensorflow._variables import assign, assign_sub, get_variable
 from meshtf.compat.mesh_tensorflow.runs.updates import Updates
+from meshtf.errors import UsageError
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.variables.variable import Variable
@@ -128,7 +129,8 @@ class AdafactorOptimizer(Optimizer):
       multiply_by_parameter_scale: whether steps grow with the weights.
       learning_rate: a number or a scalar. By default min(0.01, 1 / sqrt(step + 1)), and 0.05 of this if steps do not
         grow with the weights.
-      decay_rate: the decay of the second moment. By default 1 - (step + 1)^-0.8.
+      decay_rate: the decay of the second moment: a number, a scalar, or a function of the step, which is a float32
+        scalar. By default 1 - (step + 1)^-0.8.
       beta1: the decay of the mean of updates. 0 means no mean.
       clipping_threshold: the largest root mean square of an update. None means no limit.
       factored: whether to keep the second moment of large weights as rows and columns.
@@ -143,7 +145,7 @@ class AdafactorOptimizer(Optimizer):
         self,
         multiply_by_parameter_scale: bool = True,
         learning_rate: Rate | None = None,
-        decay_rate: Rate | None = None,
+        decay_rate: Rate | Callable[[tf.Tensor], Any] | None = None,
         beta1: float = 0.0,
         clipping_threshold: float | None = 1.0,
         factored: bool = True,
@@ -168,7 +170,9 @@ class AdafactorOptimizer(Optimizer):
         return rate if self._scales else rate * 0.05
 
     def _decay(self, var: Variable) -> Rate:
-        return 1.0 - tf.pow(_step_of(var) + 1.0, -0.8) if self._decay_rate is None else self._decay_rate
+        if callable(self._decay_rate):
+            return self._decay_rate(_step_of(var))
+        return _decay_pow(_step_of(var), 0.8) if self._decay_rate is None else self._decay_rate
 
     def apply_grad(self, grad: Tensor, var: Variable) -> list[Operation]:
         grad, value = mtf.cast(grad, tf.float32), mtf.cast(var.value, tf.float32)
@@ -218,13 +222,55 @@ class AdafactorOptimizer(Optimizer):
 
 def adafactor_decay_rate_pow(exponent: float = 0.8, offset: int = 0) -> tf.Tensor:
     """Returns 1 - (step - offset + 1)^-exponent for TensorFlow's global step."""
-    return 1.0 - tf.pow(_step() - offset + 1.0, -exponent)
+    return _decay_pow(_step() - offset, exponent)
 
 
 def adafactor_decay_rate_adam(beta2: float) -> tf.Tensor:
     """Returns beta2 with Adam's correction of the first steps, for TensorFlow's global step."""
-    t = _step() + 1.0
-    return beta2 * (1.0 - tf.pow(beta2, t - 1.0)) / (1.0 - tf.pow(beta2, t))
+    return _decay_adam(_step(), beta2)
+
+
+def _decay_pow(step: tf.Tensor, exponent: float) -> tf.Tensor:
+    return 1.0 - tf.pow(step + 1.0, -exponent)
+
+
+def _decay_adam(step: tf.Tensor, beta2: float) -> tf.Tensor:
+    return beta2 * (1.0 - tf.pow(beta2, step)) / (1.0 - tf.pow(beta2, step + 1.0))
+
+
+def make_optimizer(hparams: Any, lr: Rate) -> Optimizer:
+    """The optimizer of tensor2tensor's hyperparameters: `optimizer` is "SGD" or "Adafactor".
+
+    Raises:
+      UsageError: it is another one.
+    """
+    if hparams.optimizer == "SGD":
+        return SgdOptimizer(lr)
+    if hparams.optimizer == "Adafactor":
+        return adafactor_optimizer_from_hparams(hparams, lr)
+    raise UsageError(f'hparams.optimizer is "SGD" or "Adafactor", not {hparams.optimizer!r}')
+
+
+def adafactor_optimizer_from_hparams(hparams: Any, lr: Rate) -> AdafactorOptimizer:
+    """The `AdafactorOptimizer` of tensor2tensor's hyperparameters `optimizer_adafactor_*`.
+
+    Raises:
+      UsageError: `optimizer_adafactor_decay_type` is neither "pow" nor "Adam".
+    """
+    own = {
+        name: getattr(hparams, f"optimizer_adafactor_{name}")
+        for name in ("multiply_by_parameter_scale", "beta1", "clipping_threshold", "factored")
+    }
+    kind = hparams.optimizer_adafactor_decay_type
+    if kind not in ("pow", "Adam"):
+        raise UsageError(f'hparams.optimizer_adafactor_decay_type is "pow" or "Adam", not {kind!r}')
+
+    def decay(step: tf.Tensor) -> tf.Tensor:
+        if kind == "pow":
+            return _decay_pow(step, hparams.optimizer_adafactor_memory_exponent)
+        return _decay_adam(step, hparams.optimizer_adafactor_beta2)
+
+    return AdafactorOptimizer(learning_rate=lr, decay_rate=decay, **own)
 
 
 def reduce_rms(x: Tensor, **kwargs: Any) -> Tensor:

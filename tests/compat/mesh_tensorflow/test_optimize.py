@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import meshtf.compat.mesh_tensorflow as mtf
+from meshtf.errors import UsageError
 from meshtf.testing import assert_close
 from tests.compat.mesh_tensorflow.sessions import BATCH, HIDDEN, graph_mode, initial, load_initial, mesh_impl
 
@@ -94,3 +97,41 @@ def test_factored_state_of_equal_dimensions_is_the_originals() -> None:
         adafactor.apply_grads([w], [w.operation])
         assert graph.variables["w_slot_vr"].shape == mtf.Shape([b, c])
         assert graph.variables["w_slot_vc"].shape == mtf.Shape([a, c])
+
+
+@pytest.mark.parametrize("kind", ["Adam", "pow"])
+def test_optimizers_of_hyperparameters(kind: str) -> None:
+    """As tensor2tensor's programs make them. In the second step the decay is no longer 0."""
+    given = {"beta2": 0.99, "memory_exponent": 0.5, "multiply_by_parameter_scale": False, "beta1": 0.0}
+    given |= {"clipping_threshold": None, "factored": False, "decay_type": kind}
+    hparams = SimpleNamespace(optimizer="SGD", **{f"optimizer_adafactor_{name}": x for name, x in given.items()})
+    assert isinstance(mtf.optimize.make_optimizer(hparams, 0.1), mtf.optimize.SgdOptimizer)
+    hparams.optimizer = "Adafactor"
+    with graph_mode(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.train.get_or_create_global_step()
+        graph = mtf.Graph()
+        w = mtf.get_variable(mtf.Mesh(graph, "mesh"), "w", [BATCH])
+        grads = mtf.gradients([mtf.reduce_sum(mtf.square(w))], [w])
+        updates = mtf.optimize.make_optimizer(hparams, 0.1).apply_grads(grads, [w.operation])
+        lowering = mtf.Lowering(graph, {w.mesh: mesh_impl("one core")})
+        train = tf.group([*map(lowering.lowered_operation, updates), tf.compat.v1.assign_add(step, 1)])
+        load_initial(graph, session)
+        for _ in range(2):
+            session.run(train)
+        found = session.run(graph.masters["w"])
+    value = initial("w", [BATCH.size]).astype(np.float64)
+    moment = 0.0
+    for decay in (0.0, 0.99 * 0.01 / (1 - 0.99**2) if kind == "Adam" else 1 - 2**-0.5):
+        moment = moment * decay + (2 * value) ** 2 * (1 - decay)
+        value = value - 0.1 * 2 * value / np.sqrt(moment)
+    assert_close(found, value, terms=64)
+
+
+def test_other_hyperparameters_of_optimizers_are_told() -> None:
+    hparams = SimpleNamespace(optimizer="Adam", optimizer_adafactor_decay_type="Pow")
+    with pytest.raises(UsageError, match=r'"SGD" or "Adafactor", not .Adam.'):
+        mtf.optimize.make_optimizer(hparams, 0.1)
+    for name in ("multiply_by_parameter_scale", "beta1", "clipping_threshold", "factored"):
+        setattr(hparams, f"optimizer_adafactor_{name}", 0.0)
+    with pytest.raises(UsageError, match=r'"pow" or "Adam", not .Pow.'):
+        mtf.optimize.adafactor_optimizer_from_hparams(hparams, 0.1)
