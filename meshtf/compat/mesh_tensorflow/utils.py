@@ -48,8 +48,11 @@ def remove_summaries() -> None:
     """Does nothing, because the language's summaries are in no TensorFlow collection."""
 
 
+_SUMMARY = "tf.compat.v1.summary.scalar of what lowering.export_to_tf_tensor returns"
+
 _REPLACEMENTS = {
-    "create_host_call": "tf.compat.v1.summary.scalar of what lowering.export_to_tf_tensor returns",
+    "SCALAR_SUMMARIES_COLLECTION_KEY": _SUMMARY,
+    "create_host_call": _SUMMARY,
     "topology_rank": "a TPU's topology is found by mtf.simd_mesh_impl.SimdMeshImpl itself",
 }
 
