@@ -73,7 +73,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
         raise ShapeError(f"a {type(tf_tensor).__name__} is not an array; make it dense first")
     value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
     named = convert_to_shape(shape) or Shape([])
-    own = list(value.shape)
+    own = value.shape.as_list() if isinstance(value, tf.Tensor) else list(value.shape)
     if own != named.to_integer_list:
         raise ShapeError(f"an array of shape {own} cannot be [{named}]; name each of its dimensions, with its size")
     return InputOperation(mesh, named, dtype_of(value.dtype), name or "import", value).outputs[0]

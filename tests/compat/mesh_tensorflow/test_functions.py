@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf.compat.mesh_tensorflow as mtf
 from meshtf.errors import ShapeError
 from meshtf.testing import assert_close
-from tests.compat.mesh_tensorflow.sessions import MESHES, evaluated, initial
+from tests.compat.mesh_tensorflow.sessions import MESHES, evaluated, graph_mode, initial
 
 DIMS = [mtf.Dimension(n, s) for n, s in (("batch", 2), ("nx", 4), ("hidden", 8), ("nz", 4))]
 X = initial("x", [2, 4, 8, 4])
@@ -185,3 +185,14 @@ def test_dropout_of_early_versions_needs_no_word_about_training() -> None:
     for found in evaluated(program):
         assert set(found.flat) == {0.0, 4.0}
         np.testing.assert_allclose((found > 0).mean(), 0.25, atol=0.03)
+
+
+def test_sizes_that_contradict_names_are_told_in_numbers() -> None:
+    """Programs that disable the behaviour of TensorFlow 2 have objects for sizes."""
+    with graph_mode():
+        tf.compat.v1.disable_v2_tensorshape()
+        try:
+            with pytest.raises(ShapeError, match=r"array of shape \[2, 3\] cannot be \[a:2 b:4\]"):
+                mtf.import_tf_tensor(mtf.Mesh(mtf.Graph(), "mesh"), tf.zeros([2, 3]), "a:2 b:4")
+        finally:
+            tf.compat.v1.enable_v2_tensorshape()
