@@ -110,6 +110,10 @@ class Graph(language.Graph):
         return list(self.variables.values())
 
     @property
+    def _all_variables(self) -> list[Any]:
+        return self.all_variables
+
+    @property
     def to_string(self) -> str:
         return "\n".join(str(operation) for operation in self.operations)
 

@@ -125,7 +125,7 @@ def test_variables() -> None:
         graph.name_to_variable["a label"] = w
         assert isinstance(w, mtf.Variable)
         assert (w.full_name, w.size, w.master_dtype, w.activation_dtype) == ("layer/w", 24, tf.float32, tf.bfloat16)
-        assert graph.all_variables == graph.trainable_variables == [w]
+        assert graph.all_variables == graph._all_variables == graph.trainable_variables == [w]
         assert isinstance(mtf.ReadVariable(w), mtf.ReadVariable)
         both = mtf.Assign([w, w], [mtf.zeros(mesh, w.shape)] * 2)
         assert all(isinstance(o, mtf.Assign) for o in both.operations)
