@@ -344,10 +344,18 @@ def attention_mask_same_segment(
 def attention_bias_local_block(
     mesh: Mesh, block_length: language.Dimension, memory_length: language.Dimension, dtype: tf.DType = tf.int32
 ) -> Tensor:
-    """Returns -1e9 where a position of the memory is later than the query's, [block_length, memory_length].
+    """Returns -1e9 where a position of the memory is later than the query's, [block_length, memory_length] float32.
 
-    The memory is the block before followed by the block itself.
+    The memory is the block before followed by the block itself, so it is twice as long as a block, whatever size
+    `memory_length` has.
+
+    Args:
+      mesh: the mesh of the result.
+      block_length: the positions of the queries in their block.
+      memory_length: the dimension whose name the memory has.
+      dtype: ignored. The original compares positions in it.
     """
+    memory = Dimension(memory_length.name, 2 * block_length.size)
     queries = mtf.range(mesh, block_length, tf.int32) + block_length.size
-    later = mtf.less(queries, mtf.range(mesh, memory_length, tf.int32), Shape([block_length, memory_length]))
-    return mtf.cast(later, dtype) * int(MASKED)
+    later = mtf.less(queries, mtf.range(mesh, memory, tf.int32), Shape([block_length, memory]))
+    return mtf.cast(later, tf.float32) * MASKED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import meshtf.compat.mesh_tensorflow as mtf
@@ -74,3 +75,18 @@ def test_multihead_attention_and_a_step_of_decoding() -> None:
     weights = np.exp(scores)
     weights /= weights.sum(-1, keepdims=True)
     assert_close(local_row, np.einsum("bhm,bmi,hik,hjk->bj", weights, near, v, o, optimize=True), terms=terms)
+
+
+def test_the_mask_of_a_block_is_of_two_blocks() -> None:
+    """Whatever size the memory is said to have: programs give the size of one block."""
+
+    def program(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        block = mtf.Dimension("block", BLOCK)
+        sizes = (BLOCK, 2 * BLOCK)
+        return [mtf.layers.attention_bias_local_block(mesh, block, mtf.Dimension("memory", n)) for n in sizes]
+
+    with pytest.warns(UserWarning, match="has no effect"):
+        found = evaluated(program)
+    for mask in found:
+        assert mask.dtype == np.float32
+        np.testing.assert_array_equal(mask < 0, np.tril(np.ones([4, 8]), 4) == 0)
