@@ -69,7 +69,7 @@ def timed_run(
 ) -> TimedRun | None:
     """Trains until the target is reached, and writes `result.txt`, a log in MLPerf's format, into the folder.
 
-    Of several processes the first writes. Each has a clock of its own, and the same qualities.
+    If there are several processes, the first one writes. Each has a clock of its own, and the same qualities.
 
     The clock starts after the programs are compiled, on batches of zeros, and the weights have their first values. It
     starts before the task that the run trains on is made, so all reading of data counts.

@@ -110,7 +110,7 @@ def test_small_functions() -> None:
 def test_names_that_are_not_here_say_what_to_write() -> None:
     said = {
         "LazyLaidOutTensor": (mtf, "derive from mtf.Operation"),
-        "local_self_attention_spatial_blocks": (mtf.layers, "local_attention"),
+        "local_2d_self_attention_spatial_blocks": (mtf.layers, "takes any mask"),
         "conv2d_transpose_with_blocks": (mtf.layers, "split image dimensions"),
         "utils": (mtf.transformer, "meshtf-train"),
         "create_host_call": (mtf.utils, "export_to_tf_tensor"),

@@ -50,6 +50,10 @@ from meshtf.compat.mesh_tensorflow.layers.losses import (
     weights_nonzero,
 )
 from meshtf.compat.mesh_tensorflow.layers.normalization import batch_norm, layer_norm
+from meshtf.compat.mesh_tensorflow.layers.shortened_attention import (
+    local_self_attention_spatial_blocks,
+    multihead_self_attention_memory_compressed,
+)
 from meshtf.compat.mesh_tensorflow.layers.statistics import (
     clip_activation_gradient,
     compress_mean,
@@ -87,6 +91,7 @@ __all__ = [
     "embedding_weights",
     "get_dense_kernel_weights",
     "layer_norm",
+    "local_self_attention_spatial_blocks",
     "masked_local_attention_1d",
     "masked_local_attention_1d_incremental",
     "max_pool2d",
@@ -96,6 +101,7 @@ __all__ = [
     "multihead_attention_vars",
     "multihead_encdec_attention_incremental",
     "multihead_self_attention_incremental",
+    "multihead_self_attention_memory_compressed",
     "multiplicative_jitter",
     "rename_length_to_memory_length",
     "separable_conv1d",
@@ -111,9 +117,7 @@ _BLOCKS = "mtf.layers.conv2d_transpose and conv3d_transpose split image dimensio
 _REPLACEMENTS = {
     "conv2d_transpose_with_blocks": _BLOCKS,
     "conv3d_transpose_with_blocks": _BLOCKS,
-    "local_self_attention_spatial_blocks": "meshtf.layers.local_attention takes a length that is not in blocks",
     "local_2d_self_attention_spatial_blocks": "meshtf.layers.dot_product_attention, which takes any mask",
-    "multihead_self_attention_memory_compressed": "compress the memory with mtf.pool_tensor_1d, and attend to it",
     "reversible_half_residual_and_swap": "mtf.recompute_grad keeps as little; or meshtf.layer_stack(recompute=...)",
     "attention_bias_local_2d_block": "mtf.logical_and of comparisons of mtf.range, times -1e9",
     "local_1d_halo_exchange": "mtf.halo_exchange",
