@@ -81,7 +81,7 @@ class Training(MeshOptionFields):
       num_steps: how many batches to train on.
       seed: the seed of the program and of the order of the examples.
       num_microbatches: the number of parts in which a batch is computed, one after the other. The results are those of
-        the whole batch.
+        the whole batch, except for layers that look at several examples at once, such as batch normalization.
       activation_dtype: the dtype in which variables are read, "float32" or "bfloat16". They are kept in float32.
       evaluate_every: steps between evaluations. None: only at the end.
       checkpoint_every_steps: steps between checkpoints. None: only by time. One is written at the end in any case.
