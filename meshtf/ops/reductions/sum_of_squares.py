@@ -123,7 +123,7 @@ class SquaresAtScales:
 
     def _of_all(self, x: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
         scales = _scales_of(x.dtype)
-        smaller, larger = (self._sum(x * tf.constant(2.0**n, x.dtype)) for n in (scales.smaller, scales.larger))
+        smaller, larger = (self._sum(_scaled(x, n)) for n in (scales.smaller, scales.larger))
         return tf.stack([smaller, total, larger], axis=-1)
 
     def _sum(self, x: tf.Tensor) -> tf.Tensor:
@@ -131,6 +131,16 @@ class SquaresAtScales:
             return 2 * tf.nn.l2_loss(x)
         total = tf.reduce_sum(tf.square(x), self.axes)
         return total if self.permutation == tuple(sorted(self.permutation)) else tf.transpose(total, self.permutation)
+
+
+def _scaled(x: tf.Tensor, exponent: int) -> tf.Tensor:
+    """|x| times a power of two.
+
+    If the factor were a constant, XLA would square it before it multiplies a single element, and the square of 2^80 is
+    infinite in float32: the sum for 0 would be NaN.
+    """
+    factor = tf.constant(2.0**exponent, x.dtype)
+    return x * tf.where(x < 0, -factor, factor)
 
 
 class RootOfSquares(Operation):

@@ -75,3 +75,16 @@ def test_processors_leave_out_only_what_is_not_needed(size: float) -> None:
         np.testing.assert_array_equal(sums[1], [0.0, sums[0][1], 0.0])
     else:
         np.testing.assert_array_equal(*sums)
+
+
+@pytest.mark.parametrize("number", [0.0, 1e-30, 3.0, -1e30, np.inf])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2,)], ids=str)
+def test_xla_does_not_square_the_scales(shape: tuple[int, ...], number: float) -> None:
+    """Of a single element, it would multiply the factors of both scales first: 0 times infinity is NaN."""
+    work = SquaresAtScales(tuple(range(len(shape))), ())
+    x = np.full(shape, number, np.float32)
+    compiled = tf.function(lambda x: work(None, x), jit_compile=True, autograph=False)
+    found = compiled(tf.constant(x)).numpy()
+    with np.errstate(over="ignore"):
+        expected = [np.sum(np.square(x * np.float32(2.0**n))) for n in (-96, 0, 80)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
