@@ -23,7 +23,7 @@ from meshtf.train.decoding.scoring import token_log_likelihoods
 from meshtf.train.decoding.sequences import Sequences
 from meshtf.train.decoding.step_decoder import PromptStarter, StepDecoder, TextModel
 from meshtf.train.decoding.stops import Stops
-from meshtf.train.layouts.without_pipelines import without_pipelines
+from meshtf.train.layouts.without_pipelines import text_by_text
 from meshtf.train.training import Training
 
 INPUTS, TARGETS, TARGETS_START = "inputs", "targets", "targets_start"
@@ -187,8 +187,8 @@ def _continued(decoder: StepDecoder, prompts: Prompts, decoding: Decoding, stops
 
 
 def text_model(training: Training) -> TextModel:
-    """Returns the model of a training that has `greatest_sizes`. Its layers are in no pipeline."""
-    model = without_pipelines(training.model)
+    """Returns the model of a training that has `greatest_sizes`, in a form in which texts do not change each other."""
+    model = text_by_text(training.model)
     assert isinstance(model, TextModel)
     return model
 

@@ -1,4 +1,4 @@
-"""Runs whose training has a pipeline: what continues text, serves it and is exported computes the layers one by one."""
+"""Programs that decode: they have no pipeline, and no expert in them drops a token."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.layers import PipelineSchedule
+from meshtf.layers.moe import ExpertChoiceRouter, MixtureOfExperts, SwitchRouter
 from meshtf.models import TransformerLM
 from meshtf.serving.step_program import StepSizes, step_program
 from meshtf.train import RunFolder, Training
@@ -19,7 +20,7 @@ from meshtf.train.decoding import Decoding
 from meshtf.train.decoding.prompt_text import PromptText
 from meshtf.train.decoding.text_decoder import ContinuedTexts, ScoredTexts
 from meshtf.train.export import exported_model
-from meshtf.train.layouts.without_pipelines import without_pipelines
+from meshtf.train.layouts.without_pipelines import text_by_text, without_pipelines
 from meshtf.train.trainer import mesh_of
 from meshtf.train.training import configured_training
 from tests.train.decoding.small_run import write_small_run
@@ -73,6 +74,32 @@ def test_a_classifier_with_a_pipeline_is_exported() -> None:
     training = configured_training()
     assert training.model.pipeline is not None
     assert exported_model(training, Decoding(), batch_size=1).name == "AmoebaNetD"
+
+
+def test_no_expert_drops_a_token_of_a_score(tmp_path: Path) -> None:
+    """Experts have places in proportion to a row's length, which is that of the longest text."""
+    training = write_small_run(
+        tmp_path,
+        "import meshtf.layers.moe",
+        "TransformerStack.sublayers = [@SelfAttention(), @MixtureOfExperts()]",
+        "MixtureOfExperts.num_experts = 4",
+        "MixtureOfExperts.d_ff = 16",
+        "MixtureOfExperts.capacity = @Capacity()",
+    )
+    found: list[float] = []
+    for more in ([], [PromptText("a much longer text", "prompt 2")]):
+        work = ScoredTexts(training, mesh_of(training), Decoding(), [PromptText("the text", "prompt 1"), *more])
+        work.restore(RunFolder(tmp_path))
+        found.append(next(iter(work)).log_likelihood)
+    assert found[0] == pytest.approx(found[1], abs=8 * 10 * 200 * 2**-24)
+
+
+def test_experts_that_choose_their_tokens_keep_their_places() -> None:
+    """They could not choose without."""
+    choosing = MixtureOfExperts(num_experts=2, d_ff=4, router=ExpertChoiceRouter())
+    switch = MixtureOfExperts(num_experts=2, d_ff=4, router=SwitchRouter())
+    assert text_by_text([choosing, switch]) == [choosing, dataclasses.replace(switch, capacity=None)]
+    assert without_pipelines([choosing, switch]) == [choosing, switch]
 
 
 def test_only_what_has_a_pipeline_is_made_anew(runs: list[tuple[Path, Training]]) -> None:
