@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from meshtf.call_sites import language_function
@@ -11,10 +12,13 @@ from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import conjugate
 from meshtf.ops.algebra.reduction import ReduceOperation, Reduction, reduce, reduce_sum
+from meshtf.ops.algebra.slopes import times_slope
 from meshtf.ops.algebra.wrapping_integers import product_along
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.elementwise.comparisons import equal
-from meshtf.ops.inputs.constants import ones_like
+from meshtf.ops.elementwise.non_finite_numbers import is_nan
+from meshtf.ops.elementwise.where import where
+from meshtf.ops.inputs.constants import constant, ones_like
 from meshtf.ops.reductions.doubling import before
 from meshtf.planning.layouts.padding import HIGHEST, LOWEST
 from meshtf.planning.local_work import extrema
@@ -121,10 +125,13 @@ def _check_ordered(x: Tensor) -> None:
 
 
 def _extremum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
+    """The share of each element that is chosen, and 0 for others; NaN for all elements if the extremum is NaN."""
     (x,), (y,) = op.inputs, op.outputs
-    chosen = cast(equal(x, y, output_shape=x.shape), dy.dtype)
-    share = divide(dy, reduce_sum(chosen, output_shape=y.shape))
-    return multiply(chosen, share, output_shape=x.shape)
+    chosen = equal(x, y, output_shape=x.shape)
+    share = divide(dy, reduce_sum(cast(chosen, dy.dtype), output_shape=y.shape))
+    # A product of the choice and the share, 0 times infinity if nothing is chosen, would be 0 on XLA.
+    other = times_slope(dy, where(is_nan(y), math.nan, constant(y.mesh, 0, dtype=dy.dtype)), y.shape)
+    return where(chosen, share, other, output_shape=x.shape)
 
 
 def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:

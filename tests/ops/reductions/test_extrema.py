@@ -64,3 +64,18 @@ def test_a_nan_is_the_maximum_and_the_minimum() -> None:
     for layout in LAYOUTS:
         found = interpret(program, {"x": ([ROWS, COLUMNS], x)}, "cores:2", layout).results
         assert [np.isnan(y).sum() for y in found] == [1, 1, 1, 1]
+
+
+def test_the_gradient_of_an_extremum_that_is_nan() -> None:
+    """It is NaN, and 0 where the extremum is not used."""
+    x = np.array([[1.0, np.nan, 2.0], [1.0, 3.0, 3.0]], np.float32)
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        ys = [f(x, reduced_dim="columns") for f in (mtf.reduce_max, mtf.reduce_min)]
+        used = [mtf.reduce_sum(y) for y in (*ys, *(mtf.where(mtf.is_nan(y), 0.0, y) for y in ys))]
+        return [mtf.gradients([y], [x])[0] for y in used]
+
+    for layout in LAYOUTS:
+        found = interpret(program, {"x": ("rows:2 columns:3", x)}, "cores:2", layout, max_padding=1.0).results
+        for grad, first, second in zip(found, [np.nan, np.nan, 0.0, 0.0], [[0, 0.5, 0.5], [1, 0, 0]] * 2, strict=True):
+            np.testing.assert_array_equal(grad, [[first] * 3, second])
