@@ -81,5 +81,6 @@ class ExpertLayers:
             bias = mtf.get_variable(x.mesh, "bias", [self.experts, new], initializer=mtf.zeros)
         # As a product with ones, each slot finds its expert's bias in the way in which it finds the kernel.
         one = mtf.Dimension("one", 1)
-        column = mtf.broadcast(bias.astype(x.dtype), [self.experts, one, new])
+        # The bias, like the kernel, may have dimensions along which layers differ, before the experts.
+        column = mtf.broadcast(bias.astype(x.dtype), [*bias.shape[:-1], one, new])
         return y + product(mtf.ones(x.mesh, x.shape[:-1] + [one], x.dtype), column)

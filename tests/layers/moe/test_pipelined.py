@@ -36,7 +36,7 @@ CASES = {
     "several": (dataclasses.replace(NOISY, group_size=2 * LENGTH.size), PipelineSchedule(4, 2), ON_THREE_AXES),
     "dropless": (dataclasses.replace(NOISY, capacity=None, group_size=15), PipelineSchedule(2, 2, 2), EXPERTS_BESIDE),
     "parts cut by a core's border": (
-        dataclasses.replace(NOISY, group_size=2),
+        dataclasses.replace(NOISY, group_size=2, use_bias=True),
         PipelineSchedule(2, 2),
         ("all:6", "groups:all"),
     ),
