@@ -86,8 +86,9 @@ class GroupLimitedRouter:
         if self.is_normalized:
             weights /= weights.sum(CHOICES) + _LEAST
         choices = Choices(numbers, weights if self.scale == 1.0 else weights * self.scale, experts.size)
-        shares = probabilities / (probabilities.sum(experts) + _LEAST)
-        return Routing.of_choices(choices.where(is_routed), shares, is_routed, capacity, balances_first_only=False)
+        return Routing.of_choices(
+            choices.where(is_routed), probabilities, is_routed, capacity, balances_first_only=False
+        )
 
     def _allowed(self, scores: mtf.Tensor) -> mtf.Tensor:
         """The scores [.., _experts], and very low ones for experts that are not in the best groups."""

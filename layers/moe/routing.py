@@ -11,6 +11,8 @@ from meshtf.layers.moe._choices import Choices
 from meshtf.layers.moe._slots import Slots
 from meshtf.layers.moe.token_groups import TOKENS
 
+_LEAST = 1e-20
+
 
 @dataclasses.dataclass(frozen=True)
 class Routing:
@@ -46,7 +48,8 @@ class Routing:
 
         Args:
           choices: the choices of the tokens that are routed.
-          probabilities: float32 [.., group, tokens, _experts], from which they were made.
+          probabilities: float32 [.., group, tokens, _experts], from which they were made. They may be scores whose sum
+            is not 1; the balance is of their shares.
           is_routed: bool [.., group, tokens], or None for all.
           capacity: None drops no token.
           balances_first_only: whether the balance loss counts first choices only.
@@ -58,7 +61,8 @@ class Routing:
         kept = counts if capacity is None else mtf.minimum(counts, capacity)
         dropped = (counts - kept).astype(tf.float32).sum(group, experts)
         balanced = choices.counts(first_only=True) if balances_first_only else counts
-        balance = balance_loss(balanced, probabilities, is_routed).sum(group)
+        shares = probabilities / (probabilities.sum(experts) + _LEAST)
+        balance = balance_loss(balanced, shares, is_routed).sum(group)
         return cls(slots, everywhere, dropped, everywhere.sum(experts), balance)
 
 

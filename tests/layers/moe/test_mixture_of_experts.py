@@ -19,6 +19,7 @@ from meshtf.layers.moe import (
     Capacity,
     ExpertChoiceRouter,
     Gates,
+    GroupLimitedRouter,
     MixtureOfExperts,
     SwitchRouter,
     TokenGroups,
@@ -130,6 +131,21 @@ def test_what_is_observed_of_even_and_of_uneven_choices(normal: Callable[..., An
     assert_close(seen["dropped"], 0.5, terms=TOKENS.size)
     assert_close(seen["gate_entropy"], math.log(4), terms=(4, 2 * FUNCTION_TERMS))
     assert_close(seen["auxiliary_loss"], 0.25 + 0.5 * math.log(4) ** 2, terms=(4, 4 * FUNCTION_TERMS, TOKENS.size))
+
+
+@pytest.mark.parametrize(
+    "router", [SwitchRouter(), TopNRouter(2), GroupLimitedRouter(2)], ids=lambda r: type(r).__name__
+)
+def test_the_balance_is_1_if_scores_are_even_whatever_their_sum_is(router: Any, normal: Callable[..., Any]) -> None:
+    """Each of 4 sigmoids is 1/2, so they sum to 2."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        zero = np.zeros([D_MODEL.size, 4], np.float32)
+        mtf.get_variable(x.mesh, "router", [D_MODEL, ("_experts", 4)], initializer=zero)
+        layer = MixtureOfExperts(4, 8, router, Gates(scoring="sigmoid"))
+        return layer.observed(x, CAUSAL)[1]["balance"]
+
+    assert_close(interpret(program, {"x": normal(SHAPE)}, "all:1").results, 1.0, terms=TOKENS.size)
 
 
 def test_routing_is_in_float32_whatever_activations_are(normal: Callable[..., Any]) -> None:
