@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -108,7 +109,7 @@ def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, a
       (True, Shape[rows:2 cols:4])
     """
     _check_limits(max_planned_operations, max_seconds, memory_per_core)
-    known = load_machine(machine) if isinstance(machine, str) else machine
+    known = machine if isinstance(machine, Machine) else load_machine(machine)
     fetches = [x for x in tf.nest.flatten(program.results) if isinstance(x, Tensor)]
     kept = convert_to_layout_rules(keep)
     for message in unused_rules(kept, program.graph.operations, "rule to keep"):
@@ -325,5 +326,5 @@ def _that_differ(fitting: Sequence[PricedLayout]) -> list[PricedLayout]:
 def _check_limits(operations: int, seconds: float | None, memory: float | None) -> None:
     limits = {"max_planned_operations": operations, "max_seconds": seconds, "memory_per_core": memory}
     for name, limit in limits.items():
-        if limit is not None and not limit > 0:
+        if limit is not None and not (isinstance(limit, numbers.Real) and limit > 0):
             raise UsageError(f"{name} must be positive, and is {limit!r}")

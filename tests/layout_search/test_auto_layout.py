@@ -190,6 +190,10 @@ def test_a_search_that_is_cut_short_says_so() -> None:
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(MachineError, match='no machine "v33"'):
         auto_layout(perceptron(), MESH, "v33")
+    with pytest.raises(MachineError, match='no machine "None"'):
+        auto_layout(perceptron(), MESH, None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="memory_per_core must be positive, and is '16GB'"):
+        auto_layout(perceptron(), MESH, "v5e", memory_per_core="16GB")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="max_planned_operations must be positive, and is 0"):
         auto_layout(perceptron(), MESH, "v5e", max_planned_operations=0)
     with pytest.raises(UsageError, match='mesh "auto:0" has no cores'):
