@@ -50,7 +50,8 @@ def serialize_training_step(
 
     Micro-batch k holds every `num_splits`-th example, starting at the k-th, so the batch stays split over the mesh as
     it is. Each example has the same random bits, for example of dropout, as in the whole batch. This is also true if
-    reshapes make other dimensions from the batch.
+    reshapes make other dimensions from the batch, unless parts of two examples then share a position, as in rows of 4
+    made from examples of 6 numbers: such a tensor has other bits than in the whole batch.
 
     To get the results of the whole batch, the loss must be a sum over examples, or a mean divided by `num_splits`. A
     layer that combines several examples, such as batch normalization, sees only the examples of one micro-batch.
