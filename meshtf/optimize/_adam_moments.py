@@ -10,6 +10,8 @@ import numpy as np
 import meshtf as mtf
 from meshtf.optimize.parameter import Parameter
 
+_LARGEST_DECAY = 1.0 - 2.0**-24  # the largest float32 below 1
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiasCorrection:
@@ -34,7 +36,7 @@ class AdamMoments:
     beta_1: decay of the mean of the gradients. beta_2: decay of the mean of their squares.
     epsilon: the number added to the root of the second mean.
 
-    The decays are rounded to float32, so that 1 - beta is exact.
+    The decays are rounded to float32, below 1, so that 1 - beta is exact and not 0.
     """
 
     beta_1: float
@@ -43,12 +45,12 @@ class AdamMoments:
 
     def updated(self, parameter: Parameter) -> tuple[mtf.Tensor, mtf.Tensor]:
         """The means `<name>/adam_m` and `<name>/adam_v`, [parameter], which include this step's gradient."""
-        mean = parameter.moving_mean("adam_m", _float32(self.beta_1), parameter.grad)
-        return mean, parameter.moving_mean("adam_v", _float32(self.beta_2), mtf.square(parameter.grad))
+        mean = parameter.moving_mean("adam_m", float32_decay(self.beta_1), parameter.grad)
+        return mean, parameter.moving_mean("adam_v", float32_decay(self.beta_2), mtf.square(parameter.grad))
 
     def correction(self, step: mtf.Tensor) -> BiasCorrection:
         """The bias correction at a step's number, which counts from 1 (float32 scalar)."""
-        mean, square = (_share_of_gradients(_float32(beta), step) for beta in (self.beta_1, self.beta_2))
+        mean, square = (_share_of_gradients(float32_decay(beta), step) for beta in (self.beta_1, self.beta_2))
         root = mtf.sqrt(square)
         return BiasCorrection(root / mean, root * self.epsilon)
 
@@ -59,8 +61,9 @@ class AdamMoments:
         return mean * parameter.scalar(rate) / (mtf.sqrt(square) + added)
 
 
-def _float32(beta: float) -> float:
-    return float(np.float32(beta))
+def float32_decay(beta: float) -> float:
+    """A decay rounded to float32, but below 1: with 1, a mean would stay 0, and its correction would divide by 0."""
+    return min(float(np.float32(beta)), _LARGEST_DECAY)
 
 
 def _share_of_gradients(beta: float, step: mtf.Tensor) -> mtf.Tensor:

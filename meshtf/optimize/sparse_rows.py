@@ -10,7 +10,6 @@ import abc
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
@@ -19,7 +18,7 @@ from meshtf.ops.indexing.embedding_lookup import EmbeddingLookupOperation
 from meshtf.ops.indexing.gather import GatherOperation, ScatterAddOperation
 from meshtf.ops.indexing.row_update import RowRule, RowUpdateOperation
 from meshtf.ops.variables.variable import ReadVariable
-from meshtf.optimize._adam_moments import AdamMoments
+from meshtf.optimize._adam_moments import AdamMoments, float32_decay
 from meshtf.optimize.field_checks import check_fractions, check_numbers
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter, before_cast
@@ -194,7 +193,7 @@ class SparseAdamOptimizer(_SparseRows):
         check_fractions(self, "beta_1", "beta_2")
 
     def rule(self) -> RowRule:
-        return _Adam(float(np.float32(self.beta_1)), float(np.float32(self.beta_2)))
+        return _Adam(float32_decay(self.beta_1), float32_decay(self.beta_2))
 
     def scalars(self, mesh: mtf.Mesh) -> list[mtf.Tensor]:
         steps = count_step(mesh, "sparse_adam")

@@ -141,6 +141,14 @@ def test_adamw_follows_the_paper() -> None:
     assert training["adam/step"] == NUM_STEPS
 
 
+def test_decays_that_float32_rounds_to_1_take_plain_means() -> None:
+    def update(t: int, name: str, w: np.ndarray, g: np.ndarray, state: dict[str, Any]) -> np.ndarray:
+        state["m"], state["v"] = state.get("m", 0.0) + g, state.get("v", 0.0) + g**2
+        return w - 0.01 * state["m"] / t / (np.sqrt(state["v"] / t) + 1e-8)
+
+    assert_alike(trained(optimize.AdamOptimizer(0.01, 1 - 1e-9, 1 - 1e-9)), by_numpy(update))
+
+
 def test_adam_weight_decay_does_not_correct_the_bias() -> None:
     def update(t: int, name: str, w: np.ndarray, g: np.ndarray, state: dict[str, Any]) -> np.ndarray:
         m, v = moments(g, state, 0.9, 0.999)
