@@ -19,8 +19,8 @@ from meshtf.optimize.field_checks import check_are_optimizers
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter, before_cast
 
-_ROUNDING = 2.0**-8
-"""A bound on the relative change of a number that is rounded to bfloat16 or float16."""
+_ROUNDING, _ROUNDING_OF_FLOAT16 = 2.0**-8, 2.0**-11
+"""Bounds on the relative change of a number that is rounded to bfloat16, and to float16."""
 _SMALLEST = 2.0**-24
 """A bound on the change of the smallest numbers that are rounded to float16."""
 
@@ -123,5 +123,6 @@ def _is_narrow(parameter: Parameter) -> bool:
 def _with_master(parameter: Parameter) -> Parameter:
     master, stored = parameter.slot("master"), parameter.value
     # The test is a distance, not "equal after rounding": a compiler may leave out a cast to fewer digits and back.
-    is_rounded = mtf.less_equal(mtf.abs(master - stored), mtf.abs(stored) * _ROUNDING + _SMALLEST)
+    rounding = _ROUNDING_OF_FLOAT16 if parameter.variable.slice_dtype == tf.float16 else _ROUNDING
+    is_rounded = mtf.less_equal(mtf.abs(master - stored), mtf.abs(stored) * rounding + _SMALLEST)
     return dataclasses.replace(parameter, value=mtf.where(is_rounded, master, stored))

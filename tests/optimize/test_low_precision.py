@@ -58,11 +58,13 @@ def test_master_weights_are_those_of_float32_training(dtype: tf.DType, layout: s
     np.testing.assert_array_equal(plain(narrow["w"]), plain(tf.cast(wide["w"], dtype).numpy()))
 
 
-def test_weights_that_were_set_win_over_their_copies() -> None:
-    training = trained(optimize.MasterWeightsOptimizer(SGD), BFLOAT16, 3)
-    training["w"] = np.full(ROWS.size, 3.0).astype(tf.bfloat16.as_numpy_dtype)
+@pytest.mark.parametrize(("dtype", "value"), [(tf.bfloat16, 3.0), (tf.float16, 1 + 2 * 2.0**-10)])
+def test_weights_that_were_set_win_over_their_copies(dtype: tf.DType, value: float) -> None:
+    """Even those that are only two numbers of float16 away."""
+    training = trained(optimize.MasterWeightsOptimizer(SGD), mtf.VariableDType(dtype), 3)
+    training["w"] = np.full(ROWS.size, value).astype(dtype.as_numpy_dtype)
     training.step()
-    assert_close(training["w/master"], 3 - STEP, terms=1)
+    np.testing.assert_array_equal(training["w/master"], np.float32(value - STEP))
 
 
 class Narrowing(optimize.Optimizer):
