@@ -14,6 +14,7 @@ from meshtf.serving.http.reading.fields import Fields, checked_text
 from meshtf.serving.http.reading.response_format import FIELD, constraint_of
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.train.data.vocabularies.huggingface_vocabulary import HuggingFaceVocabulary
+from meshtf.train.data.vocabularies.sentencepiece_vocabulary import SentencePieceVocabulary
 
 MOST_CHOICES, _MOST_STOPS, _LARGEST_SEED = 128, 16, 2**31 - 1 - 128
 _SHARED = (
@@ -278,14 +279,18 @@ def _chat_ids(text: str, model: ServedModel) -> tuple[int, ...]:
 
     A begin token that the vocabulary or the engine puts before every text is not there twice.
     """
-    vocabulary: Any = model.vocabulary
-    if isinstance(vocabulary, HuggingFaceVocabulary) and bool(vocabulary.escape_special):
-        vocabulary = dataclasses.replace(vocabulary, escape_special=False)
-    ids: tuple[int, ...] = tuple(vocabulary.encode(text))
-    begin: int | None = vocabulary.begin_id
+    ids, begin = _ids_with_special(model.vocabulary, text), model.vocabulary.begin_id
     if begin is not None and ids[:2] == (begin, begin):
         ids = ids[1:]
     return ids[1:] if model.start_id is not None and ids[:1] == (model.start_id,) else ids
+
+
+def _ids_with_special(vocabulary: Any, text: str) -> tuple[int, ...]:
+    if isinstance(vocabulary, SentencePieceVocabulary):
+        return tuple(vocabulary.encode_with_special(text))
+    if isinstance(vocabulary, HuggingFaceVocabulary) and bool(vocabulary.escape_special):
+        vocabulary = dataclasses.replace(vocabulary, escape_special=False)
+    return tuple(vocabulary.encode(text))
 
 
 @dataclasses.dataclass(frozen=True)

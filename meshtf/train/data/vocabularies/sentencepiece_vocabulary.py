@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,9 @@ class SentencePieceVocabulary:
     file then defines end and padding (-1 if it has none). Without `own_ids`, the ids of other models are raised by 2,
     to make room for padding and end.
 
-    A text that spells out "</s>" or another control token gets the pieces of these letters, and never that id. A
-    model's user-defined symbols, such as Gemma's "<start_of_turn>", always become their ids.
+    A text that spells out "</s>" or another control token gets the pieces of these letters, and never that id, except
+    in `encode_with_special`. A model's user-defined symbols, such as Gemma's "<start_of_turn>", always become their
+    ids.
 
     Attributes:
       path: the model's file.
@@ -101,11 +103,39 @@ class SentencePieceVocabulary:
         return f"{content}, raised by {self._offset}, begin {self.begin_id}, {self.extra_ids} sentinels"
 
     def encode(self, text: str) -> list[int]:
-        offset = self._offset
-        ids = self._processor.encode(text)
-        if self.begin_id is not None:
-            return [self.begin_id, *ids]
-        return [token + offset for token in ids] if offset else ids
+        return self._begun(self._encoded(text))
+
+    def encode_with_special(self, text: str) -> list[int]:
+        """Encodes a text in which control tokens that are spelt out, such as "</s>", become their ids.
+
+        The template of a chat writes such texts. The parts between control tokens are encoded one by one, as by
+        Transformers.
+        """
+        ids: list[int] = []
+        for part in self._control_pattern.split(text):
+            ids += [self._control_ids[part]] if part in self._control_ids else self._encoded(part)
+        return self._begun(ids)
+
+    def _encoded(self, text: str) -> list[int]:
+        ids: list[int] = self._processor.encode(text)
+        return [token + self._offset for token in ids] if self._offset else ids
+
+    def _begun(self, ids: list[int]) -> list[int]:
+        return ids if self.begin_id is None else [self.begin_id, *ids]
+
+    @functools.cached_property
+    def _control_ids(self) -> dict[str, int]:
+        """The ids of control tokens, by how they are spelt."""
+        processor = self._processor
+        tokens = [token for token in range(processor.get_piece_size()) if processor.is_control(token)]
+        ids = {processor.id_to_piece(token): token + self._offset for token in tokens}
+        ends = [processor.id_to_piece(token) for token in tokens if token == processor.eos_id()]
+        return {**ids, **dict.fromkeys(ends, self.end_id)}
+
+    @functools.cached_property
+    def _control_pattern(self) -> re.Pattern[str]:
+        spelt = "|".join(map(re.escape, sorted(self._control_ids, reverse=True)))
+        return re.compile(f"({spelt or '(?!)'})")  # which matches nothing in a model without control tokens
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Decodes as `Vocabulary.decode`. An unknown token is written as SentencePiece writes it."""

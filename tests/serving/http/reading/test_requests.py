@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from meshtf.serving.http.chat_template import ChatTemplate
 from meshtf.serving.http.reading.requests import chat_request, completion_request
 from meshtf.serving.http.served_model import ServedModel
-from meshtf.train.data import HuggingFaceVocabulary
+from meshtf.train.data import HuggingFaceVocabulary, SentencePieceVocabulary
 from meshtf.train.decoding.stops import Stops
 from tests.serving.echo_engine import EchoEngine
 
@@ -37,6 +38,18 @@ def test_a_chat_begins_once(vocabulary: HuggingFaceVocabulary, start_id: int | N
     model = ServedModel("tiny", EchoEngine(), vocabulary, Stops((END,)), template, start_id=start_id)
     said = chat_request({"messages": [{"role": "user", "content": "hi"}]}, model)
     assert said.prompts[0].ids == expected
+
+
+def test_a_chat_whose_tokens_are_pieces_has_the_ids_of_special_tokens(tmp_path: Path) -> None:
+    with (tmp_path / "a.model").open("wb") as model_file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["hi there"] * 20), model_writer=model_file, vocab_size=10, minloglevel=2
+        )
+    vocabulary = SentencePieceVocabulary(str(tmp_path / "a.model"))
+    template = ChatTemplate("{{ messages[0].content }}{{ eos_token }}", {"eos_token": "</s>"})
+    model = ServedModel("tiny", EchoEngine(), vocabulary, Stops(()), template)
+    said = chat_request({"messages": [{"role": "user", "content": "hi"}]}, model)
+    assert said.prompts[0].ids == (*vocabulary.encode("hi"), vocabulary.end_id)
 
 
 def test_the_vocabularys_end_ends_a_form(vocabulary: HuggingFaceVocabulary) -> None:

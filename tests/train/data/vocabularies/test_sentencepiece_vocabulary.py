@@ -86,3 +86,14 @@ def test_own_ids_of_another_model(model_with_other_ids: Path) -> None:
     assert vocabulary.fingerprint != raised.fingerprint
     with pytest.raises(ConfigurationError, match=r"add_begin: .* no token that begins a text, or not its own ids"):
         SentencePieceVocabulary(str(model_with_other_ids), add_begin=True)
+
+
+@pytest.mark.parametrize(("own_ids", "begin", "end"), [(True, 1, 2), (False, 3, 1)])
+def test_control_tokens_may_be_spelt_out_as_templates_of_chats_do(
+    model_with_other_ids: Path, own_ids: bool, begin: int, end: int
+) -> None:
+    vocabulary = SentencePieceVocabulary(str(model_with_other_ids), own_ids=own_ids)
+    cat, the = vocabulary.encode("cat"), vocabulary.encode("the")
+    assert vocabulary.encode_with_special("<s>cat</s><s>the") == [begin, *cat, end, begin, *the]
+    assert vocabulary.encode_with_special("the cat") == vocabulary.encode("the cat")
+    assert vocabulary.encode("<s>cat")[0] != begin
