@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from meshtf.layers.embedding import VocabularyEmbedding
 
 
@@ -25,6 +27,17 @@ def check_share(model: object, name: str) -> None:
     share = getattr(model, name)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise ValueError(f"{type(model).__name__}: {name} must be a number from 0 to 1, and is {share!r}")
+
+
+def check_epsilon(model: object, name: str) -> None:
+    """Checks that the setting of this name is a finite number, 0 or more.
+
+    Raises:
+      ValueError: it is not.
+    """
+    epsilon = getattr(model, name)
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
+        raise ValueError(f"{type(model).__name__}: {name} must be a number, 0 or more, and is {epsilon!r}")
 
 
 def check_id(model: object, name: str, vocabulary: VocabularyEmbedding) -> None:

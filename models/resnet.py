@@ -12,7 +12,7 @@ from meshtf.errors import ShapeError, counted, nearest
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
-from meshtf.models._settings import check_share
+from meshtf.models._settings import check_epsilon, check_share
 
 EXPANSIONS = {"basic": 1, "bottleneck": 4}
 """The factor by which a block's output has more filters than its 3x3 convolutions, for each kind of block."""
@@ -87,6 +87,7 @@ class ResNet(ImageClassifier):
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_share(self, "batch_norm_momentum")
+        check_epsilon(self, "batch_norm_epsilon")
         options = {"block": EXPANSIONS, "version": VERSIONS, "stem": STEMS, "padding": PADDINGS}
         for setting, choices in options.items():
             if (given := getattr(self, setting)) not in [*choices]:

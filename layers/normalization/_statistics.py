@@ -6,12 +6,25 @@ for values near 10,000 with a deviation of 1: float32 has 7 digits, and 10^8 nee
 
 from __future__ import annotations
 
+import math
+import numbers
+
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import DtypeError
+from meshtf.errors import DtypeError, GraphError
 from meshtf.layers._operands import Dims
 from meshtf.layers.initializers import Initializer
+
+
+def check_epsilon(epsilon: object) -> None:
+    """Checks that an epsilon is a finite number, 0 or more. The root of a variance below 0 would be a NaN.
+
+    Raises:
+      GraphError: it is not.
+    """
+    if isinstance(epsilon, bool) or not isinstance(epsilon, numbers.Real) or not 0 <= float(epsilon) < math.inf:
+        raise GraphError(f"epsilon must be a number, 0 or more, and is {epsilon!r}")
 
 
 def centred(x: mtf.Tensor, shape: mtf.Shape) -> mtf.Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numbers
+
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, ShapeError
 from meshtf.layers._operands import Dims
 from meshtf.layers.initializers import Initializer
-from meshtf.layers.normalization._statistics import dims_of, parameter, widened
+from meshtf.layers.normalization._statistics import check_epsilon, dims_of, parameter, widened
 from meshtf.layers.normalization.normalized_batch import normalized_batch
 
 
@@ -56,7 +58,7 @@ def batch_norm(
     Raises:
       ShapeError: x lacks a channel dimension, or `group_size` does not divide the first one.
       DtypeError: x is not floating.
-      GraphError: the momentum is not in [0, 1].
+      GraphError: the momentum is not in [0, 1], or the epsilon is below 0.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:3")
@@ -66,7 +68,8 @@ def batch_norm(
       [Shape[channels:3], Shape[channels:3]]
     """
     channels = dims_of(x, x.shape[-1:] if channel_dims is None else channel_dims)
-    if not 0.0 <= momentum <= 1.0:
+    check_epsilon(epsilon)
+    if not isinstance(momentum, numbers.Real) or not 0.0 <= momentum <= 1.0:
         raise GraphError(f"momentum must be in [0, 1], and is {momentum!r}")
     with mtf.variable_scope(name, default_name="batch_norm"):
         wide = widened(x)

@@ -12,7 +12,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
 from meshtf.layers._operands import DimensionLike, Dims
-from meshtf.layers.normalization._statistics import dims_of, parameter, widened
+from meshtf.layers.normalization._statistics import check_epsilon, dims_of, parameter, widened
 
 
 @language_function
@@ -47,12 +47,14 @@ def group_norm(
     Raises:
       ShapeError: x lacks a dimension, or the groups do not divide the channels.
       DtypeError: x is not floating.
+      GraphError: the epsilon is below 0.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:6")
       >>> mtf.layers.group_norm(image, groups=2).shape
       Shape[batch:4 height:8 width:8 channels:6]
     """
+    check_epsilon(epsilon)
     axes = _Axes.of(x, spatial_dims, channel_dim, groups)
     with mtf.variable_scope(name, default_name="group_norm"):
         return _scaled(x, axes.normalized(widened(x), epsilon), axes.channels, use_scale=use_scale, use_bias=use_bias)
@@ -88,12 +90,14 @@ def instance_norm(
     Raises:
       ShapeError: x lacks a dimension.
       DtypeError: x is not floating.
+      GraphError: the epsilon is below 0.
 
     Examples:
       >>> image = mtf.ones(mesh, "batch:4 height:8 width:8 channels:6")
       >>> mtf.layers.instance_norm(image).shape
       Shape[batch:4 height:8 width:8 channels:6]
     """
+    check_epsilon(epsilon)
     axes = _Axes.of(x, spatial_dims, channel_dim, None)
     with mtf.variable_scope(name, default_name="instance_norm"):
         return _scaled(x, axes.normalized(widened(x), epsilon), axes.channels, use_scale=use_scale, use_bias=use_bias)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.layers._operands import Dims
-from meshtf.layers.normalization._statistics import centred, dims_of, filled, parameter, widened
+from meshtf.layers.normalization._statistics import centred, check_epsilon, dims_of, filled, parameter, widened
 
 
 @language_function
@@ -34,6 +34,7 @@ def layer_norm(
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x is not floating.
+      GraphError: the epsilon is below 0.
 
     Examples:
       >>> mtf.layers.layer_norm(x, "hidden").shape
@@ -42,6 +43,7 @@ def layer_norm(
       [('layer_norm/scale', Shape[hidden:8]), ('layer_norm/bias', Shape[hidden:8])]
     """
     dims = dims_of(x, dim)
+    check_epsilon(epsilon)
     with mtf.variable_scope(name, default_name="layer_norm"):
         wide = widened(x)
         near = centred(wide, x.shape - dims)
@@ -80,6 +82,7 @@ def rms_norm(
     Raises:
       ShapeError: x lacks the dimension.
       DtypeError: x is not floating.
+      GraphError: the epsilon is below 0.
 
     Examples:
       >>> mtf.layers.rms_norm(x, "hidden").shape
@@ -88,6 +91,7 @@ def rms_norm(
       [('rms_norm/scale', Shape[hidden:8])]
     """
     dims = dims_of(x, dim)
+    check_epsilon(epsilon)
     with mtf.variable_scope(name, default_name="rms_norm"):
         wide = widened(x)
         mean_square = mtf.square(wide).mean(dims)

@@ -8,7 +8,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import ShapeError
 from meshtf.layers._operands import Dims
-from meshtf.layers.normalization._statistics import dims_of
+from meshtf.layers.normalization._statistics import check_epsilon, dims_of
 
 
 @language_function
@@ -33,6 +33,7 @@ def normalized_batch(
     Raises:
       ShapeError: x lacks one of the dimensions; or scale or bias has another one.
       DtypeError: x is not floating.
+      GraphError: the epsilon is below 0.
 
     Examples:
       >>> hidden = x.shape[-1:]
@@ -42,6 +43,7 @@ def normalized_batch(
       (Shape[batch:4 hidden:8], Shape[hidden:8], Shape[hidden:8])
     """
     kept = dims_of(x, kept_dims)
+    check_epsilon(epsilon)
     for name, parameter in (("scale", scale), ("bias", bias)):
         if others := [d for d in parameter.shape if not kept.has(d)]:
             raise ShapeError(

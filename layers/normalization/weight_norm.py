@@ -9,7 +9,7 @@ import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, ShapeError
 from meshtf.layers._operands import Dims
-from meshtf.layers.normalization._statistics import dims_of, parameter, widened
+from meshtf.layers.normalization._statistics import check_epsilon, dims_of, parameter, widened
 
 
 @language_function
@@ -70,7 +70,7 @@ def spectral_norm(
     Raises:
       ShapeError: the weights lack a dimension, or have no others.
       DtypeError: they are not floating.
-      GraphError: `power_iterations` is less than 1.
+      GraphError: `power_iterations` is less than 1, or the epsilon is below 0.
 
     Examples:
       >>> weights = mtf.get_variable(mesh, "w", "d_model:8 d_ff:16", initializer=mtf.RandomNormal())
@@ -78,6 +78,7 @@ def spectral_norm(
       Shape[d_model:8 d_ff:16]
     """
     new, inputs = _roles(weights, new_dims)
+    check_epsilon(epsilon)
     if power_iterations < 1:
         raise GraphError(f"power_iterations must be at least 1, and is {power_iterations!r}")
     with mtf.variable_scope(name, default_name="spectral_norm"):

@@ -12,7 +12,7 @@ from meshtf.errors import ShapeError, nearest
 from meshtf.layers import PipelineSchedule, pipeline_with_sums
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
-from meshtf.models._settings import check_parts, check_share, check_size
+from meshtf.models._settings import check_epsilon, check_parts, check_share, check_size
 from meshtf.models.amoeba_net.cells import NORMAL, REDUCTION, Cell
 from meshtf.models.amoeba_net.operations import Normalization, convolution
 
@@ -76,6 +76,7 @@ class AmoebaNetD(ImageClassifier):
         for name in ("num_classes", "num_layers", "num_filters"):
             check_size(self, name)
         check_share(self, "batch_norm_momentum")
+        check_epsilon(self, "batch_norm_epsilon")
         check_parts(self, may_be_none=("pipeline",), pipeline=PipelineSchedule)
         if self.num_layers % _GROUPS or self.num_layers < _GROUPS * (_ENTRIES + 1):
             raise ValueError(_FEW_LAYERS.format(self.num_layers))

@@ -316,6 +316,28 @@ def test_bad_types_and_momentum(build: Callable[..., mtf.Graph]) -> None:
         build(lambda x: mtf.layers.layer_norm(x, D_MODEL), [BATCH, D_MODEL], tf.int32)
     with pytest.raises(GraphError, match=r"momentum must be .* and is 1\.5"):
         build(lambda x: mtf.layers.batch_norm(x, True, 1.5), IMAGE)
+    with pytest.raises(GraphError, match=r"momentum must be .* and is 'a'"):
+        build(lambda x: mtf.layers.batch_norm(x, True, "a"), IMAGE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epsilon", [-1e-3, float("nan"), float("inf"), "1e-3"])
+def test_an_epsilon_below_zero_is_refused(build: Callable[..., mtf.Graph], epsilon: float) -> None:
+    """The root of a variance below 0 would be a NaN."""
+    layers: list[Callable[[mtf.Tensor], mtf.Tensor]] = [
+        lambda x: mtf.layers.layer_norm(x, x.shape[-1:], epsilon),
+        lambda x: mtf.layers.rms_norm(x, x.shape[-1:], epsilon),
+        lambda x: mtf.layers.batch_norm(x, True, 0.9, epsilon),
+        lambda x: mtf.layers.batch_norm(x, False, 0.9, epsilon),
+        lambda x: mtf.layers.normalized_batch(
+            x, x.mean("batch height width"), x.mean("batch height width"), epsilon, x.shape[-1:]
+        )[0],
+        lambda x: mtf.layers.group_norm(x, 1, epsilon=epsilon),
+        lambda x: mtf.layers.instance_norm(x, epsilon=epsilon),
+        lambda x: mtf.layers.spectral_norm(x, x.shape[-1:], True, epsilon=epsilon),
+    ]
+    for layer in layers:
+        with pytest.raises(GraphError, match=rf"epsilon must be a number, 0 or more, and is {epsilon!r}"):
+            build(layer, IMAGE)
 
 
 MANY, FEATURES = mtf.Dimension("many", 49), mtf.Dimension("features", 12)

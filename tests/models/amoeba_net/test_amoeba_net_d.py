@@ -151,6 +151,12 @@ def test_wrong_settings_are_named() -> None:
             ValueError, match=rf"{model.__name__}: batch_norm_momentum must be a number from 0 to 1, and"
         ):
             model(10, batch_norm_momentum=1.5)
+        for epsilon in (-1e-3, float("nan"), "1e-3"):
+            with pytest.raises(
+                ValueError,
+                match=rf"{model.__name__}: batch_norm_epsilon must be a number, 0 or more, and is {epsilon!r}",
+            ):
+                model(10, batch_norm_epsilon=epsilon)  # type: ignore[arg-type]
     graph = mtf.Graph()
     with (
         graph,
