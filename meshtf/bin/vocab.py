@@ -9,6 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
+from meshtf.bin.shared.output_file import check_overwrites_no_input
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
@@ -39,8 +40,13 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         raise ConfigurationError(
             f"give either --files or --python_library, the text to train on\nSee {PROGRAM} --help."
         )
-    source = python_library() if values.python_library else TextFiles(tuple(values.files))
-    return functools.partial(train, source, user_path(values.output), values)
+    output = user_path(values.output)
+    if values.python_library:
+        return functools.partial(train, python_library(), output, values)
+    source = TextFiles(tuple(values.files))
+    if output.is_file():
+        check_overwrites_no_input(values.output, "--files", source.files())
+    return functools.partial(train, source, output, values)
 
 
 def train(source: Source, output: Path, values: flags.FlagValues) -> int:

@@ -197,6 +197,18 @@ def test_a_mistake_is_a_message_and_status_2(
     assert not captured.out
 
 
+@pytest.mark.parametrize("flags", [["--max_new_tokens=1"], ["--score"], ["--score", "--format=jsonl", "--resume"]])
+def test_the_prompts_are_not_overwritten(
+    flags: list[str], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("ab\nc\n")
+    command = (f"--model_dir={folder}", f"--prompt_file={lines}", f"--output={lines}")
+    assert status_of(*command, *flags) == ExitStatus.BAD_CONFIGURATION
+    assert "lines, which --prompt_file reads; give another --output" in capsys.readouterr().err
+    assert lines.read_text() == "ab\nc\n"
+
+
 def test_an_output_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (f"--model_dir={folder}", "--prompt=x", "--max_new_tokens=1", "--output=/dev/null/x")
     assert status_of(*arguments) == ExitStatus.BAD_FILE

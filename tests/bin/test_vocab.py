@@ -77,6 +77,15 @@ def test_flags_that_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unigram|bpe" in refused(capsys, "--python_library", "--output=a.model", "--model_type=words")
 
 
+def test_the_text_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(TEXT.read_bytes())
+    for pattern in ("text.txt", "*.txt"):
+        told = refused(capsys, f"--files={tmp_path / pattern}", "--size=300", f"--output={text}")
+        assert "text.txt, which --files reads; give another --output" in told
+    assert text.read_bytes() == TEXT.read_bytes()
+
+
 def test_what_cannot_be_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "small.model"
     for arguments, message in (
