@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +32,10 @@ _NO_COUNT = """\
 the task "{task}" does not say how many examples there are to train on, so epochs cannot be counted: it has no \
 `num_training_examples`"""
 
+_DIVERGED = """\
+{error}
+The run with seed {seed} has diverged, so it missed the target."""
+
 _NOT_RESUMED = "A timed run is not resumed. Start again in another folder (--out)."
 
 
@@ -44,7 +50,7 @@ class TimedRun:
       evaluation_seconds: the seconds among these that evaluations took.
       steps: how many steps were taken.
       epochs: how often the training went through its examples.
-      quality: the quality by the last evaluation before the clock stopped.
+      quality: the quality by the last evaluation before the clock stopped. NaN if the run diverged before the first.
       curve: seconds and quality of each evaluation.
     """
 
@@ -82,11 +88,13 @@ def timed_run(
       folder: where the run goes. It is made.
       stop: a request to stop.
 
+    A run that diverges, with a NaN or an infinity, misses the target. The first process prints where that began.
+
     Returns None if it was asked to stop.
 
     Raises:
       ConfigurationError: if evaluations do not have the target's metric.
-      NonFiniteError, CallbackError and others: as `TrainingRun.run`.
+      CallbackError and others: as `TrainingRun.run`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     agreement = Agreement.of_this_process()
@@ -117,10 +125,15 @@ def _timed(
     trainer = trainer.with_training(dataclasses.replace(configured(), seed=training.seed))
     callbacks = [clock, *training.callbacks]
     run = TrainingRun(trainer, folder, Start(), stop, callbacks, how_to_start_again=_NOT_RESUMED)
-    if run.run() is None:
-        return None
+    try:
+        if run.run() is None:
+            return None
+    except NonFiniteError as error:  # it comes to all processes together
+        if Agreement.of_this_process().is_leader:
+            told = str(error).removesuffix(_NOT_RESUMED).rstrip()
+            print(_DIVERGED.format(error=told, seed=training.seed), file=sys.stderr, flush=True)
     epochs = run.step * training.batch_size / _count(own)
-    quality = clock.curve[-1][1]
+    quality = clock.curve[-1][1] if clock.curve else math.nan
     return TimedRun(
         training.seed,
         clock.is_reached,

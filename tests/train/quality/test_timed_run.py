@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meshtf.optimize import PiecewiseSchedule, SgdOptimizer
 from meshtf.train import Trainer, Training
 from meshtf.train.callback import Callback, CallbackError, Run
 from meshtf.train.configuration import ConfigurationError
@@ -106,6 +108,31 @@ def test_a_run_that_misses_its_target_is_told(tiny_training: Make, tmp_path: Pat
         "no result by the rules: 3 of 3 runs missed the target, and at most one may"
     )
     assert "; this one missed the target in" in result_line([run])
+
+
+@pytest.mark.parametrize("diverges_at", [0, 4])
+def test_a_run_that_diverges_misses_its_target(
+    tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], diverges_at: int
+) -> None:
+    """The other runs of the command, and their table, are not lost with it."""
+
+    def diverging(**changes: Any) -> Training:
+        rate = PiecewiseSchedule(boundaries=[diverges_at], pieces=[0.01, 1e30]) if diverges_at else 1e30
+        return tiny_training(optimizer=SgdOptimizer(rate), **changes)
+
+    target = QualityTarget("tiny", "loss", -1.0, "min")
+    run = timed(diverging, tmp_path / "run", target)
+    assert not run.is_reached
+    assert run.steps < 6
+    assert len(run.curve) == diverges_at // 2
+    assert math.isnan(run.quality) == (not run.curve)
+    told = capsys.readouterr().err
+    assert "the loss: a NaN or an infinity in" in told
+    assert told.endswith("\nThe run with seed 3 has diverged, so it missed the target.\n")
+    assert "Start again" not in told
+    assert lines(tmp_path / "run" / "result.txt")[-1]["metadata"] == {"status": "aborted"}
+    assert results_table([run], target).row_count == 1
+    assert draw_results([run], target, tmp_path / "quality.png") is None
 
 
 def test_errors_do_not_promise_that_a_timed_run_is_resumed(tiny_training: Make, tmp_path: Path) -> None:
