@@ -111,6 +111,7 @@ class Function:
           DeviceError: if the program needs more memory than there is: see `check_memory`.
           GraphError: if a value belongs to no variable.
           ShapeError: if a value does not fit its variable.
+          UsageError: if `values` is no mapping from names.
 
         Examples:
           >>> scaled = lambda x: x * mtf.get_variable(x.mesh, "scale", [])
@@ -119,8 +120,13 @@ class Function:
           >>> step(x=np.ones([2], np.float32)).numpy()
           array([3., 3.], dtype=float32)
         """
+        if values is None:
+            values = {}
+        if not isinstance(values, Mapping):
+            kind = type(values).__name__
+            raise UsageError(f'values must be a dict from names of variables to arrays, such as {{"w": w}}, not {kind}')
         self.check_memory()
-        self._execution.initialize(values or {})
+        self._execution.initialize(values)
 
     def check_memory(self, besides: int = 0) -> None:
         """Checks that the memory that is left is enough for the program. The plan says how much the program needs.

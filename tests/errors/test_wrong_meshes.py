@@ -125,6 +125,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      GraphError, ""),
     ("testing noarray", lambda: mtf.testing.interpret(lambda x: x, {"x": np.ones(2)}, "rows:2", ""),
      FeedError, 'input "x" is given as a named shape and an array, ("batch:4", x), not'),
+    ("initialize list", lambda: program(lambda x: x).initialize([np.ones(2)]),
+     UsageError, 'values must be a dict from names of variables to arrays, such as {"w": w}, not list'),
     ("layers misspelt", lambda: mtf.layers.desne,
      AttributeError, 'module \'meshtf.layers\' has no attribute \'desne\'; did you mean "dense"?'),
     ("testing misspelt", lambda: mtf.testing.interpet,
