@@ -71,9 +71,7 @@ def interpret(
       FeedError: if an input is missing, or has another shape.
       LayoutError: if the layout does not fit.
     """
-    for name, given in inputs.items():
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise FeedError(f'input "{name}" is given as a named shape and an array, ("batch:4", x), not {given!r}')
+    check_inputs(inputs)
     arrays = {name: host_array(array) for name, (_, array) in inputs.items()}
     specs = {n: TensorSpec(shape, tf.as_dtype(arrays[n].dtype)) for n, (shape, _) in inputs.items()}
     graph, results = build(fn, specs)
@@ -82,6 +80,15 @@ def interpret(
     values = iter(done.results)
     structure = tf.nest.map_structure(lambda x: next(values) if isinstance(x, Tensor) else x, results)
     return dataclasses.replace(done, results=structure)
+
+
+def check_inputs(inputs: Mapping[str, Any]) -> None:
+    """Raises a FeedError if an input is no pair of a named shape and an array."""
+    if not isinstance(inputs, Mapping):
+        raise FeedError(f'inputs must be a dict such as {{"x": ("batch:4", x)}}, not {type(inputs).__name__}')
+    for name, given in inputs.items():
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise FeedError(f'input "{name}" is given as a named shape and an array, ("batch:4", x), not {given!r}')
 
 
 @says_where

@@ -13,15 +13,16 @@ import tensorflow as tf
 from meshtf.autodiff import gradients
 from meshtf.backends.spmd_mesh_impl import SpmdMeshImpl
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
+from meshtf.errors import LayoutError
 from meshtf.function.function import function
 from meshtf.function.tensor_spec import TensorSpec
 from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
-from meshtf.layout import LayoutLike, convert_to_layout_rules
+from meshtf.layout import LayoutLike, LayoutRules, convert_to_layout_rules
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.testing.closeness import assert_close, largest
-from meshtf.testing.interpret import plan
+from meshtf.testing.interpret import check_inputs, plan
 from meshtf.testing.legal_layouts import legal_layouts, shapes_of
 from meshtf.testing.terms import terms_of
 
@@ -56,7 +57,12 @@ def assert_layout_invariant(
 
     Raises:
       AssertionError: if a result differs. The message names the layout and the result.
+      FeedError: if an input is no pair of a named shape and an array.
+      LayoutError: if `layouts` is one layout and no list, or a layout does not fit.
     """
+    check_inputs(inputs)
+    if isinstance(layouts, str | Mapping | LayoutRules):
+        raise LayoutError(f"layouts must be a list of layouts, and is the one layout {layouts!r}; write [{layouts!r}]")
     mesh = convert_to_shape(mesh_shape)
     program = _Program(fn, {n: (convert_to_shape(s), np.asarray(a)) for n, (s, a) in inputs.items()}, with_gradients)
     one_core = Shape([(axis.name, 1) for axis in mesh])  # the same axes, since overrides in `fn` may name them
