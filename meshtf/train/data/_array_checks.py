@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.dimension import ShapeLike
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.task import WEIGHTS
@@ -17,25 +18,29 @@ the arrays of the task "{task}" do not fit together:
 {faults}"""
 
 
-def check_arrays(task: str, shapes: Mapping[str, mtf.Shape], parts: Mapping[str, Mapping[str, Any]]) -> None:
+def check_arrays(task: str, shapes: Mapping[str, ShapeLike], parts: Mapping[str, Mapping[str, Any]]) -> None:
     """Checks that each part has every feature, [examples, ...], in the given shape and in one type.
 
     Raises:
       ConfigurationError: lists everything that is wrong.
+      ShapeError: a shape is no named shape.
     """
+    if not isinstance(shapes, Mapping):
+        kind = type(shapes).__name__
+        raise ConfigurationError(f'the shapes of the task "{task}" must be a dict by names of features, and not {kind}')
     faults = [*_name_faults(shapes, parts)]
     faults = faults or [
         f'{part}["{name}"] {fault}'
         for part, features in parts.items()
         for name, shape in shapes.items()
-        for fault in _array_faults(features[name], shape)
+        for fault in _array_faults(features[name], mtf.convert_to_shape(shape))
     ]
     faults = faults or [*_type_faults(parts), *(fault for part in parts for fault in _count_faults(part, parts[part]))]
     if faults:
         raise ConfigurationError(_FAULTS.format(task=task, faults="\n".join(f"  {fault}" for fault in faults)))
 
 
-def _name_faults(shapes: Mapping[str, mtf.Shape], parts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _name_faults(shapes: Mapping[str, ShapeLike], parts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     if not shapes:
         yield "shapes names no feature"
     if WEIGHTS in shapes:

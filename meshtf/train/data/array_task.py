@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.dimension import ShapeLike
 from meshtf.errors import counted
 from meshtf.train.data._array_checks import check_arrays
 from meshtf.train.data._row_padding import at_rows
@@ -35,10 +36,11 @@ class ArrayTask:
     Raises:
       ConfigurationError: if a part lacks a feature or has no example, or if features differ in shape, in type or in the
         number of examples.
+      ShapeError: if a feature's shape is no named shape.
     """
 
     name: str
-    shapes: Mapping[str, mtf.Shape]
+    shapes: Mapping[str, ShapeLike]
     train: Features
     held_out: Features
     tokens_per_example: None = dataclasses.field(default=None, init=False)
@@ -53,7 +55,7 @@ class ArrayTask:
 
     def inputs(self, batch: mtf.Dimension) -> dict[str, mtf.TensorSpec]:
         return {
-            name: mtf.TensorSpec(mtf.Shape([batch]) + shape, tf.as_dtype(self.train[name].dtype))
+            name: mtf.TensorSpec(mtf.Shape([batch]) + mtf.convert_to_shape(shape), tf.as_dtype(self.train[name].dtype))
             for name, shape in self.shapes.items()
         }
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
+from meshtf.errors import ShapeError
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import ArrayTask
 
@@ -78,6 +79,17 @@ def test_what_does_not_go_together(train: Any, held_out: Any, message: str) -> N
         task(train, held_out)
     assert str(caught.value).startswith('the arrays of the task "odd" do not fit together:\n')
     assert message in str(caught.value)
+
+
+def test_a_shape_may_be_text_or_a_list() -> None:
+    arrays = {"x": X, "y": Y}
+    batch = mtf.Dimension("batch", 2)
+    for shapes in ({"x": "width:3", "y": ""}, {"x": [("width", 3)], "y": []}):
+        assert task(arrays, arrays, shapes).inputs(batch) == task(arrays, arrays).inputs(batch)
+    with pytest.raises(ShapeError, match="not a dimension: 3"):
+        task(arrays, arrays, {"x": [3], "y": []})
+    with pytest.raises(ConfigurationError, match="must be a dict by names of features, and not list"):
+        task(arrays, arrays, [mtf.Shape([])])
 
 
 def test_names_that_no_feature_can_have() -> None:
