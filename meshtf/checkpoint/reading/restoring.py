@@ -135,8 +135,9 @@ def _check_arguments(saved: object, programs: object) -> None:
         raise CheckpointError(
             "there is no checkpoint to restore: the checkpoint is None, as newest_readable() found none"
         )
-    if isinstance(saved, str | Path):
-        raise CheckpointError(f"give a checkpoint, such as newest_readable() of a CheckpointFolder, not {saved!r}")
+    if not hasattr(saved, "tensors"):
+        what = repr(saved) if isinstance(saved, str | Path) else f"a {type(saved).__name__}"
+        raise CheckpointError(f"give a checkpoint, such as newest_readable() of a CheckpointFolder, not {what}")
     if isinstance(programs, Function):
         raise CheckpointError(
             f'the programs must be a list, even if there is only one: give [program "{programs.name}"]'

@@ -86,6 +86,8 @@ def test_what_is_easily_given_in_place_of_a_checkpoint(trained: Trained, tmp_pat
         restore(CheckpointFolder(tmp_path).newest_readable(), [program])  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=r"give a checkpoint, such as newest_readable\(\) of a CheckpointFolder"):
         warm_start(tmp_path, [program], [])  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match=r"of a CheckpointFolder, not a CheckpointFolder"):
+        restore(CheckpointFolder(tmp_path), [program])  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=r'the programs must be a list, .* give \[program "train_step"\]'):
         restore(trained.saved, program)  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=r"takes a store of variables, such as step.variables, not Function"):
