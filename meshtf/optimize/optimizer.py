@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import meshtf as mtf
 from meshtf.call_sites import says_where
@@ -72,7 +72,7 @@ class Optimizer(abc.ABC):
 
         Raises:
           GraphError: there are more gradients than variables or fewer, or something is neither; or the optimizer keeps
-            state for a variable, and has updated it before in this program.
+            state for a variable, and has updated it before in this program; or `update` returns no value for a weight.
           ShapeError: a gradient does not have its variable's dimensions.
         """
         if len(grads) != len(variables):
@@ -87,10 +87,20 @@ class Optimizer(abc.ABC):
         ]
         values = [
             parameter.variable.value if new is parameter.value else _assigned(parameter.variable, new)
-            for parameter, new in zip(parameters, self.update(parameters), strict=True)
+            for parameter, new in zip(parameters, self._new_weights(parameters), strict=True)
         ]
         name_updates(operations[before:], parameters)
         return values
+
+    def _new_weights(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
+        returned = self.update(parameters)
+        what = f"{type(self).__name__}.update must return a list with the new value of each weight"
+        if not isinstance(returned, Iterable) or isinstance(returned, mtf.Tensor):
+            raise GraphError(f"{what}, not {type(returned).__name__}")
+        found = list(returned)
+        if len(found) != len(parameters):
+            raise GraphError(f"{what}: it returned {len(found)} for {counted(len(parameters), 'weight')}")
+        return [check_tensor(new, f"new value of {p.name}") for p, new in zip(parameters, found, strict=True)]
 
     @abc.abstractmethod
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import gin
 import numpy as np
@@ -175,6 +177,38 @@ def _clear_gin() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_clear_gin")
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "Own.update must return a list with the new value of each weight, not NoneType"),
+        ([], "Own.update must return a list with the new value of each weight: it returned 0 for 1 weight"),
+        ([1.0], "the new value of w must be an mtf.Tensor, not float"),
+    ],
+)
+def test_what_an_own_update_cannot_return(returned: Any, message: str) -> None:
+    class Own(optimize.Optimizer):
+        def update(self, parameters: Any) -> Any:
+            return returned
+
+    mesh = mtf.Mesh(mtf.Graph())
+    w = mtf.get_variable(mesh, "w", "n:3")
+    with pytest.raises(GraphError, match=re.escape(message)):
+        Own().minimize(mtf.reduce_sum(w))
+
+
+@pytest.mark.parametrize("returned", [None, "n:3"])
+def test_what_an_own_schedule_cannot_return(returned: str | None) -> None:
+    class Own(optimize.Schedule):
+        def __call__(self, step: mtf.Tensor) -> Any:
+            return returned and mtf.zeros(step.mesh, returned)
+
+    mesh = mtf.Mesh(mtf.Graph())
+    w = mtf.get_variable(mesh, "w", "n:3")
+    message = "the learning_rate of this step must be a number or a scalar of the program"
+    with mesh.graph, pytest.raises(GraphError, match=message):
+        optimize.SgdOptimizer(Own()).minimize(mtf.reduce_sum(w))
+
+
 def test_gin_composes_optimizers_schedules_and_clips() -> None:
     read_configuration(
         [],

@@ -11,6 +11,8 @@ from meshtf.errors import GraphError
 from meshtf.graph.blocks import PROGRAM
 from meshtf.optimize.schedules.schedule import Rate, Schedule
 
+_NO_RATE = "the {name} of this step must be a number or a scalar of the program, and is {rate}"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Steps:
@@ -56,6 +58,15 @@ def _known(rate: float | mtf.Tensor, mesh: mtf.Mesh, scope: str, name: str) -> m
         )
     # Makes a tensor of a number. Otherwise a product with the number would be moved before a gradient's sum over cores,
     # away from the rest of the update.
-    value = mtf.cast(rate, tf.float32) if isinstance(rate, mtf.Tensor) else mtf.constant(mesh, float(rate))
+    value = mtf.cast(rate, tf.float32) if isinstance(rate, mtf.Tensor) else mtf.constant(mesh, _number(rate, name))
+    if value.shape.ndims:
+        raise GraphError(_NO_RATE.format(name=name, rate=rate))
     with mesh.graph.root_scope(), mtf.variable_scope(scope):
         return mtf.scalar_summary(name, mtf.export(value, name))
+
+
+def _number(rate: float, name: str) -> float:
+    try:
+        return float(rate)
+    except (TypeError, ValueError):  # an own schedule may return anything
+        raise GraphError(_NO_RATE.format(name=name, rate=rate)) from None
