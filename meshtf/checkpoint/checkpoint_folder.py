@@ -234,7 +234,7 @@ class CheckpointFolder:
 def check_step(step: int) -> None:
     """Raises CheckpointError if no checkpoint can have this step, or could not be found by it."""
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 2**63:
-        raise CheckpointError(f"the step of a checkpoint must be an integer, 0 or more, not {step!r}")
+        raise CheckpointError(f"the step of a checkpoint must be an int of Python, 0 or more, not {step!r}")
 
 
 def is_step_name(name: str) -> bool:

@@ -103,8 +103,10 @@ def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a copy of a run's state, as a later read will return it.
 
     Raises:
-      CheckpointError: if JSON cannot hold it.
+      CheckpointError: if it is no mapping, or JSON cannot hold it.
     """
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"the state must be a dict of values by name, and not {type(state).__name__}")
     try:
         copy = json.loads(_canonical(state))
     except (TypeError, ValueError, RecursionError) as error:

@@ -7,21 +7,28 @@ With the rules ("head/.*", None) and ("new/(.*)", "old/$1"), where $1 stands for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from meshtf.errors import CheckpointError
+
+_EXAMPLE = r"""[("new/(.*)", r"old/\1"), ("head/.*", None)]"""
 
 
 class NameRules:
     """Pairs of a regular expression, which must match a whole name, and a replacement, or None to leave the name out.
 
     Raises:
-      CheckpointError: if an expression, or its replacement, cannot be read.
+      CheckpointError: if the rules are no list of pairs, or an expression, or its replacement, cannot be read.
     """
 
     def __init__(self, rules: Sequence[tuple[str, str | None]]) -> None:
         self._rules: list[tuple[re.Pattern[str], str | None]] = []
-        for pattern, replacement in rules:
+        if isinstance(rules, str | Mapping):
+            raise CheckpointError(f"name rules must be a list of pairs, such as {_EXAMPLE}, and not {rules!r}")
+        for rule in rules:
+            if not _is_rule(rule):
+                raise CheckpointError(f"a name rule must be a pair, as in {_EXAMPLE}, and is {rule!r}")
+            pattern, replacement = rule
             try:
                 self._rules.append((re.compile(pattern), replacement))
             except re.error as error:
@@ -57,3 +64,10 @@ class NameRules:
                 except (re.error, IndexError) as error:
                     raise CheckpointError(f'name rule "{pattern.pattern}": bad name "{replacement}": {error}') from None
         return None, name
+
+
+def _is_rule(rule: object) -> bool:
+    if not isinstance(rule, tuple | list) or len(rule) != 2:
+        return False
+    pattern, replacement = rule
+    return isinstance(pattern, str) and (replacement is None or isinstance(replacement, str))

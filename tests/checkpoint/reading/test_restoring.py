@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +81,20 @@ def test_programs_must_share_a_store(trained: Trained) -> None:
             restore(trained.saved, programs)
 
 
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"ab": "cd"}, r"name rules must be a list of pairs, such as .*, and not \{'ab': 'cd'\}"),
+        ([("ab",)], r"a name rule must be a pair, as in .*, and is \('ab',\)"),
+        (["ab"], r"a name rule must be a pair, as in .*, and is 'ab'"),
+        ([("ab", 3)], r"a name rule must be a pair, as in .*, and is \('ab', 3\)"),
+    ],
+)
+def test_rules_that_are_no_pairs(trained: Trained, rules: Any, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        warm_start(trained.saved, [build()], rules)
+
+
 def test_what_is_easily_given_in_place_of_a_checkpoint(trained: Trained, tmp_path: Path) -> None:
     program = build()
     with pytest.raises(CheckpointError, match=r"there is no checkpoint .* newest_readable\(\) found none"):
@@ -92,6 +107,11 @@ def test_what_is_easily_given_in_place_of_a_checkpoint(trained: Trained, tmp_pat
         restore(trained.saved, program)  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=r"takes a store of variables, such as step.variables, not Function"):
         CheckpointFolder(tmp_path).save(1, program, {})  # type: ignore[arg-type]
+    program.initialize()
+    with pytest.raises(CheckpointError, match="the state must be a dict of values by name, and not list"):
+        CheckpointFolder(tmp_path).save(1, program.variables, [1])  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match=r"must be an int of Python, 0 or more, not np.int64\(1\)"):
+        CheckpointFolder(tmp_path).save(np.int64(1), program.variables, {})  # type: ignore[arg-type]
 
 
 def test_a_store_or_a_program_that_has_a_variable_otherwise(trained: Trained) -> None:
