@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sized
 
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import UsageError
 from meshtf.train.decoding.beam_rules import BeamRules
 from meshtf.train.decoding.generation import NO_PENALTIES, RANKS
 from meshtf.train.decoding.penalties import Penalties, TokensSoFar
@@ -50,8 +52,17 @@ def beam_search(
       beam_size: size of the dimension `beam`, next to the batch.
       rules: `GnmtRules` or `TransformersRules`.
       penalties: only those that forbid tokens apply, `no_repeat_ngram_size` and `min_new_tokens`.
+
+    Raises:
+      UsageError: if `stop_ids` are no sequence, there is no beam, or the rules are none.
     """
+    if not isinstance(stop_ids, Sized):
+        raise UsageError(f"stop_ids must be a tuple of ids, such as (1,), and is {stop_ids!r}")
+    if not hasattr(rules, "score"):
+        raise UsageError(f"rules must be GnmtRules(..) or TransformersRules(..), and is {rules!r}")
     beam = mtf.Dimension(BEAM, beam_size)
+    if not beam.size:
+        raise UsageError("beam_size must be 1 or more, and is 0")
     if isinstance(decoder, BeamDecoder):
         decoder = decoder.with_beam(beam)
     return _BeamSearch(decoder, prompts, stop_ids, beam, rules, penalties).run()

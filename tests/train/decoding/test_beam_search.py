@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import UsageError
 from meshtf.layers.attention import AttentionConfig
 from meshtf.layers.transformer import (
     Context,
@@ -319,3 +321,17 @@ def test_fewer_sequences_than_beams() -> None:
     found = found_by(Bigrams(np.zeros([4, 5, 5], np.float32)), 8, 0.0, stop_ids=tuple(range(5)))
     assert np.isfinite(found["scores"]).sum(axis=1).tolist() == [5, 5]
     assert [ids[0] for ids in itertools.islice(found["ids"][1], 5)] == [0, 1, 2, 3, 4], "ties in order of ids"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stop_ids": 1}, "stop_ids must be a tuple of ids, such as (1,), and is 1"),
+        ({"beam_size": 0}, "beam_size must be 1 or more, and is 0"),
+        ({"rules": "gnmt"}, "rules must be GnmtRules(..) or TransformersRules(..), and is 'gnmt'"),
+    ],
+)
+def test_what_a_search_cannot_be_given(given: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"stop_ids": (1,), "beam_size": 2, "rules": GnmtRules(0.6), **given}
+    with pytest.raises(UsageError, match=re.escape(message)):
+        beam_search(None, None, **arguments)  # type: ignore[arg-type]
