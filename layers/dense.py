@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import meshtf as mtf
@@ -44,6 +45,7 @@ def dense(
 
     Raises:
       DtypeError: x is of integers.
+      GraphError: `kernel_initializer` is no function of (reduced_dims, new_dims).
       ShapeError: x lacks a dimension.
 
     Examples:
@@ -56,7 +58,7 @@ def dense(
     new, experts = mtf.convert_to_shape(new_dims, x.shape), x.shape.only([] if expert_dims is None else expert_dims)
     x, reduced = _without_clash(x, x.shape[-1:] if reduced_dims is None else x.shape.only(reduced_dims), new)
     function = activation_function(activation)
-    initializer = (kernel_initializer or VarianceScalingInitializer())(reduced, new)
+    initializer = _checked(kernel_initializer)(reduced, new)
     with mtf.variable_scope(name, default_name="dense"):
         kernel = mtf.get_variable(
             x.mesh, "kernel", experts + reduced + new, initializer=initializer, matrix=(reduced, new)
@@ -66,6 +68,19 @@ def dense(
             bias = mtf.get_variable(x.mesh, "bias", experts + new, initializer=mtf.zeros)
             y += bias.astype(x.dtype)
         return function(y)
+
+
+def _checked(kernel_initializer: DenseInitializer | None) -> DenseInitializer:
+    if kernel_initializer is None:
+        return VarianceScalingInitializer()
+    # A class, and an initializer of variables, whose first parameter is the mesh, are given by mistake.
+    is_function = callable(kernel_initializer) and not isinstance(kernel_initializer, type)
+    if not is_function or "mesh" in inspect.signature(kernel_initializer).parameters:
+        raise GraphError(
+            "kernel_initializer must be a function of (reduced_dims, new_dims), such as "
+            f"mtf.layers.NormalInitializer(stddev=0.02), and is {kernel_initializer!r}"
+        )
+    return kernel_initializer
 
 
 def check_not_whole(x: mtf.Tensor) -> None:
