@@ -15,6 +15,7 @@ from meshtf.costs.placement import Placement
 from meshtf.costs.step_timing import OperationTime, PartOfStep, StepTiming, part_of_step
 from meshtf.costs.torus_phases import phases_text
 from meshtf.dimension import Dimension, Shape
+from meshtf.errors import UsageError
 from meshtf.layout import Axes
 from meshtf.lowering.report.operation_records import OperationRecord
 from meshtf.lowering.report.report import Report
@@ -129,6 +130,9 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
       machine: the machine; see `load_machine`.
       tokens_per_step: tokens in a batch.
 
+    Raises:
+      UsageError: if the report or the machine is something else, such as a machine's name.
+
     Examples:
       >>> y = mtf.reduce_sum(x, reduced_dim="batch")
       >>> lowering = mtf.Lowering(mesh.graph, {mesh: mtf.PlanMeshImpl("rows:2", "batch:rows")})
@@ -136,6 +140,10 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
       >>> [c.kind for c in prediction.collectives]
       ['all_reduce']
     """
+    if not isinstance(report, Report):
+        raise UsageError(f"predict needs a report, such as step.report(), not {type(report).__name__}")
+    if not isinstance(machine, Machine):
+        raise UsageError(f'predict needs a machine, such as mtf.costs.load_machine("v5e"), not {machine!r}')
     machine = machine.shared_by(report.cores)
     placement = Placement(machine, _mesh_in_parts(report), report.process_of_core)
     start = machine.step_seconds + sum(feed.bytes_per_core for feed in report.feeds) / machine.host_bandwidth

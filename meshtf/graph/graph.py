@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _current_graph: contextvars.ContextVar[Graph | None] = contextvars.ContextVar("meshtf_graph", default=None)
 
+_NO_VARIABLE_DTYPE = """\
+variable_dtype must be an mtf.VariableDType, and is {given!r}; mtf.VariableDType(activation_dtype="bfloat16") keeps
+variables in float32 and reads them in bfloat16"""
+
 
 class Graph(Scopes):
     """The operations of a program in program order, its variables, and the scopes that name them.
@@ -62,6 +66,8 @@ class Graph(Scopes):
         self._lowerings: list[weakref.ref[Any]] = []
         self.seed = 0
         """The seed of the program's random bits, for `x.eval()` while the graph is built."""
+        if variable_dtype is not None and not isinstance(variable_dtype, VariableDType):
+            raise GraphError(_NO_VARIABLE_DTYPE.format(given=variable_dtype))
         self.variable_dtype = variable_dtype or VariableDType()
         self.meshes: list[Mesh] = []
         """The meshes of the graph. If there is only one, functions that take a mesh may be called without it."""
