@@ -46,6 +46,10 @@ class Scopes:
     def scoped(self, name: str) -> str:
         return f"{self.scope}/{name}" if self._scopes else name
 
+    def checked_name(self, name: str, what: str) -> str:
+        """Returns a name for something in this graph, if it is valid. Raises GraphError if it is not."""
+        return checked_name(name, what)
+
     def check_scope_of_tensorflow(self) -> None:
         """Raises GraphError inside a tf.variable_scope that was opened after the graph was made.
 
@@ -61,7 +65,7 @@ class Scopes:
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """`name` under the open scopes, with `_1`, `_2`, ... appended if it is taken."""
-        base = self.scoped(checked_name(name, "an operation"))
+        base = self.scoped(self.checked_name(name, "an operation"))
         candidate, count = base, self._names.get(base, 0)
         while candidate in self._names:
             candidate, count = f"{base}_{count}", count + 1
@@ -77,7 +81,7 @@ class Scopes:
             raise GraphError("a scope needs a name or a default_name")
         if name is None:
             name = self.unique_name(f"{default_name}").rsplit("/", 1)[-1]
-        self._scopes.append(checked_name(name, "a scope"))
+        self._scopes.append(self.checked_name(name, "a scope"))
         try:
             yield self.scope
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -116,6 +117,11 @@ class Graph(language.Graph):
     @property
     def to_string(self) -> str:
         return "\n".join(str(operation) for operation in self.operations)
+
+    def checked_name(self, name: str, what: str) -> str:
+        """Allows empty parts. TensorFlow's names have them inside of `tf.variable_scope("")` in another scope."""
+        super().checked_name(re.sub("/+", "/", name) if isinstance(name, str) else name, what)
+        return name
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """A name that no operation has. Names that differ only in capital letters count as the same."""

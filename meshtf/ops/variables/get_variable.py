@@ -12,7 +12,6 @@ from meshtf.dimension import Dimension, Shape, ShapeLike, shape_of
 from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.mesh import Mesh, check_mesh
-from meshtf.graph.scopes import checked_name
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.variable_dtype import VariableDType
 from meshtf.layer_scopes import scopes_of
@@ -103,7 +102,7 @@ def get_variable(
             f"default draws normal numbers, which are floating"
         )
     chosen = None if initializer is None else initializer_of(name, initializer, own, named, policy.slice_dtype)
-    full_name = graph.scoped(checked_name(name, "a variable"))
+    full_name = graph.scoped(graph.checked_name(name, "a variable"))
     scopes = scopes_of(full_name, graph.layer_scopes)
     roles = None if matrix is None else _matrix(name, named, *map(named.only, matrix))
     spec = VariableSpec(full_name, named, policy, chosen, trainable, own, scopes, roles)

@@ -251,6 +251,32 @@ def test_the_types_of_a_variable() -> None:
             assert mesh.graph.masters[name].dtype.base_dtype == types[0], given
 
 
+def test_a_scope_without_a_name_gives_the_names_of_tensorflow() -> None:
+    """GPT-Neo's layers that share their variables are in `tf.variable_scope("")` of another scope."""
+    with graph_mode(), tf.compat.v1.Session() as session:
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        with tf.compat.v1.variable_scope("net"):
+            first = mtf.get_variable(mesh, "w", [BATCH, HIDDEN])
+            with tf.compat.v1.variable_scope(""):
+                second, again = (mtf.get_variable(mesh, "w", [BATCH, HIDDEN]) for _ in range(2))
+        assert [v.full_name for v in graph.trainable_variables] == ["net/w", "net//w"]
+        grads = mtf.gradients(
+            [mtf.reduce_sum(first + second * again)], [v.outputs[0] for v in graph.trainable_variables]
+        )
+        adam = mtf.optimize.AdamWeightDecayOptimizer(0.1)
+        updates = [*mtf.optimize.SgdOptimizer(0.1).apply_grads(grads[:1], graph.trainable_variables[:1])]
+        updates += adam.apply_grads(grads[1:], graph.trainable_variables[1:])
+        lowering = mtf.Lowering(graph, {mesh: mesh_impl("2x2")})
+        train = tf.group([lowering.lowered_operation(op) for op in updates])
+        load_initial(graph, session)
+        session.run(train)
+        session.run(lowering.copy_slices_to_masters())
+        after = {v.op.name: session.run(v) for v in tf.compat.v1.global_variables()}
+    assert_close(after["net/w"], initial("net/w", [BATCH.size, HIDDEN.size]) - 0.1, terms=2)
+    assert_close(after["net//w/adam_m"], 0.2 * initial("net//w", [BATCH.size, HIDDEN.size]), terms=4)
+
+
 def test_eager_execution_gives_values_at_once() -> None:
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
