@@ -109,7 +109,7 @@ def auto_layout(  # noqa: PLR0913  # what it is to find, how long it may look, a
       (True, Shape[rows:2 cols:4])
     """
     _check_limits(max_planned_operations, max_seconds, memory_per_core)
-    known = machine if isinstance(machine, Machine) else load_machine(machine)
+    known = load_machine(machine) if isinstance(machine, str) or not isinstance(machine, Machine) else machine
     fetches = [x for x in tf.nest.flatten(program.results) if isinstance(x, Tensor)]
     kept = convert_to_layout_rules(keep)
     for message in unused_rules(kept, program.graph.operations, "rule to keep"):
@@ -326,5 +326,5 @@ def _that_differ(fitting: Sequence[PricedLayout]) -> list[PricedLayout]:
 def _check_limits(operations: int, seconds: float | None, memory: float | None) -> None:
     limits = {"max_planned_operations": operations, "max_seconds": seconds, "memory_per_core": memory}
     for name, limit in limits.items():
-        if limit is not None and not (isinstance(limit, numbers.Real) and limit > 0):
+        if limit is not None and not (isinstance(limit, numbers.Real) and float(limit) > 0):
             raise UsageError(f"{name} must be positive, and is {limit!r}")

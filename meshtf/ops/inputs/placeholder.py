@@ -71,7 +71,7 @@ def import_tf_tensor(mesh: Mesh, tf_tensor: Any, shape: ShapeLike | None = None,
     """
     if tf.is_tensor(tf_tensor) and not isinstance(tf_tensor, tf.Tensor | tf.Variable):
         raise ShapeError(f"a {type(tf_tensor).__name__} is not an array; make it dense first")
-    value = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
+    value: Any = tf_tensor if isinstance(tf_tensor, tf.Tensor) else _array(tf_tensor)
     named = convert_to_shape(shape) or Shape([])
     own = value.shape.as_list() if isinstance(value, tf.Tensor) else list(value.shape)
     if own != named.to_integer_list:

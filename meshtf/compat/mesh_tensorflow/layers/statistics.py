@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from meshtf import dimension as language
 from meshtf.compat.mesh_tensorflow import _functions as mtf
 from meshtf.compat.mesh_tensorflow._dimension import Dimension, Shape
 from meshtf.graph.tensor import Tensor
@@ -19,7 +20,7 @@ def corr(x: Tensor, dim: Dimension, epsilon: float = 1e-20, name: str = "pearson
     return mtf.einsum(both, Shape([Dimension(f"{dim.name}_{i}", dim.size) for i in (1, 2)]))
 
 
-def compress_mean(x: Tensor, dim: Dimension, compression_factor: int) -> Tensor:
+def compress_mean(x: Tensor, dim: language.Dimension, compression_factor: int) -> Tensor:
     """The mean of each `compression_factor` neighbours along a dimension."""
     return mtf.pool_tensor_1d(x, dim, mtf.reduce_mean, compression_factor)
 
