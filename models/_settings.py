@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from meshtf.layers.embedding import VocabularyEmbedding
+from meshtf.number_checks import is_number
 
 
 def check_size(model: object, name: str) -> None:
@@ -36,7 +35,7 @@ def check_epsilon(model: object, name: str) -> None:
       ValueError: it is not.
     """
     epsilon = getattr(model, name)
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
+    if not is_number(epsilon) or epsilon < 0:
         raise ValueError(f"{type(model).__name__}: {name} must be a number, 0 or more, and is {epsilon!r}")
 
 

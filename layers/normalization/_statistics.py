@@ -6,15 +6,13 @@ for values near 10,000 with a deviation of 1: float32 has 7 digits, and 10^8 nee
 
 from __future__ import annotations
 
-import math
-import numbers
-
 import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError
 from meshtf.layers._operands import Dims
 from meshtf.layers.initializers import Initializer
+from meshtf.number_checks import is_number
 
 
 def check_epsilon(epsilon: object) -> None:
@@ -23,7 +21,7 @@ def check_epsilon(epsilon: object) -> None:
     Raises:
       GraphError: it is not.
     """
-    if isinstance(epsilon, bool) or not isinstance(epsilon, numbers.Real) or not 0 <= float(epsilon) < math.inf:
+    if not is_number(epsilon) or epsilon < 0:
         raise GraphError(f"epsilon must be a number, 0 or more, and is {epsilon!r}")
 
 
