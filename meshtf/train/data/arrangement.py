@@ -100,7 +100,7 @@ class Concatenate:
 class Pack:
     """Puts as many whole documents into a row as fit, each as a segment of its own.
 
-    A document that is longer than a row becomes several. A pair that is too long is cut.
+    A document that is longer than a row becomes several. A pair that is too long is cut where the objective says.
     """
 
     def check(self, objective: Objective) -> None:
@@ -119,7 +119,7 @@ class Pack:
 class Pad:
     """Puts one document into each row.
 
-    A document that is longer than a row becomes several. A pair that is too long is cut.
+    A document that is longer than a row becomes several. A pair that is too long is cut where the objective says.
     """
 
     def check(self, objective: Objective) -> None:
@@ -138,8 +138,10 @@ def _pieces(borders: Sequence[np.ndarray], objective: Objective, sizes: Sequence
     ends = np.stack([part[1:] for part in borders], axis=1) - own_end
     if objective.num_parts == 1:
         return _cut_up(starts[:, 0], ends[:, 0], limits[0])[:, np.newaxis], 0
-    cut_ends = np.minimum(ends, starts + np.array(limits))
-    return np.stack([starts, cut_ends], axis=2), int(np.count_nonzero((cut_ends < ends).any(axis=1)))
+    surplus = np.maximum(ends - starts - np.array(limits), 0)
+    is_left = np.array([side == "left" for side in objective.truncation_sides])
+    pieces = np.stack([starts + surplus * is_left, ends - surplus * ~is_left], axis=2)
+    return pieces, int(np.count_nonzero(surplus.any(axis=1)))
 
 
 def _cut_up(starts: np.ndarray, ends: np.ndarray, limit: int) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meshtf.train.data.objectives.objective import TruncationSide
+
 
 class WholeText:
     """A document is one text, and each sequence has its length."""
@@ -15,6 +17,10 @@ class WholeText:
     @property
     def keeps_length(self) -> bool:
         return True
+
+    @property
+    def truncation_sides(self) -> tuple[TruncationSide, ...]:
+        return ("right",)
 
     def parts(self, document: str) -> tuple[str, ...]:
         return (document,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
 Example: TypeAlias = "dict[str, np.ndarray]"
 """Features of one example, each [length of its sequence], by name: int32, or float32 for weights."""
+
+TruncationSide: TypeAlias = Literal["left", "right"]
+"""Where a text that is too long loses tokens: "left" is its beginning."""
 
 
 @runtime_checkable
@@ -31,6 +34,14 @@ class Objective(Protocol):
     @property
     def keeps_length(self) -> bool:
         """Whether each sequence is as long as the text and keeps its end. If not, the objective adds ends itself."""
+        ...
+
+    @property
+    def truncation_sides(self) -> tuple[TruncationSide, ...]:
+        """The side of each part where it loses tokens if it is too long.
+
+        A document that has only one part loses none. It is cut into several rows.
+        """
         ...
 
     def parts(self, document: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.objective import Example, TruncationSide
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
@@ -61,6 +61,10 @@ class SpanCorruption:
     @property
     def keeps_length(self) -> bool:
         return False
+
+    @property
+    def truncation_sides(self) -> tuple[TruncationSide, ...]:
+        return ("right",)
 
     def parts(self, document: str) -> tuple[str, ...]:
         return (document,)

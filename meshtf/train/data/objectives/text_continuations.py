@@ -9,7 +9,7 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.objective import Example, TruncationSide
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
@@ -33,7 +33,8 @@ class TextContinuations:
     The end of a response, such as a newline, is part of its text.
 
     Attributes:
-      longest: the number of tokens of a continuation; a longer one is cut. The given text has the rest of the row.
+      longest: the number of tokens of a continuation; a longer one loses its end. The given text has the rest of the
+        row. If it is longer, it loses its beginning, and the begin token. The continuation depends most on its end.
     """
 
     longest: int = 32
@@ -49,6 +50,10 @@ class TextContinuations:
     @property
     def keeps_length(self) -> bool:
         return False
+
+    @property
+    def truncation_sides(self) -> tuple[TruncationSide, ...]:
+        return ("left", "right")
 
     def parts(self, document: str) -> tuple[str, ...]:
         parts = tuple(document.split("\t"))

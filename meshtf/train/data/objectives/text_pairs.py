@@ -9,7 +9,7 @@ import gin
 import numpy as np
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data.objectives.objective import Example
+from meshtf.train.data.objectives.objective import Example, TruncationSide
 from meshtf.train.data.objectives.uniforms import Uniforms
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary
 
@@ -33,6 +33,10 @@ class TextPairs:
     @property
     def keeps_length(self) -> bool:
         return False
+
+    @property
+    def truncation_sides(self) -> tuple[TruncationSide, ...]:
+        return ("right", "right")
 
     def parts(self, document: str) -> tuple[str, ...]:
         parts = tuple(document.split("\t"))

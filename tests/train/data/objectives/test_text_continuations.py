@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import ByteVocabulary, Pack, TextContinuations, TextPairs, TextTask
+from meshtf.train.data import ByteVocabulary, Pack, Pad, TextContinuations, TextPairs, TextTask
 from meshtf.train.data.sources.document import Document
 from meshtf.train.dialog import LabelledDialogs
 
@@ -77,9 +77,23 @@ def test_labels_have_weights_on_the_response_the_query_the_reply_and_the_rating_
         assert vocabulary.decode(weighted) == learned
 
 
-def test_what_is_too_long_is_cut() -> None:
-    assert TextContinuations(longest=3).limits([10]) == (7, 3)
-    assert TextContinuations().lengths([4, 2]) == (6,)
+@dataclasses.dataclass(frozen=True)
+class LongDocuments:
+    """One fits, of one the given text is too long, and of one the continuation."""
+
+    def documents(self) -> list[Document]:
+        return [Document("fits", b"Q?\t ok"), Document("given", b"Long: Q?\t no"), Document("learnt", b"Q?\t yes")]
+
+
+def test_the_end_of_a_given_text_and_the_beginning_of_a_continuation_stay() -> None:
+    """Without the question, the model would learn to answer at random."""
+    objective = TextContinuations(longest=3)
+    assert objective.limits([7]) == (4, 3)
+    task = TextTask(LongDocuments(), ByteVocabulary(), objective, 7, Pad(), held_out=LongDocuments())
+    (batch,) = task.evaluation_batches(3)
+    texts = [ByteVocabulary().decode(row[: np.count_nonzero(row)]) for row in batch["targets"]]
+    assert sorted(texts) == [": Q? no", "Q? ok", "Q? ye"]
+    assert "4 documents cut" in str(task)
 
 
 @pytest.mark.parametrize(("document", "tabs"), [("no tab", 0), ("a\tb\tc", 2), ("nothing to learn\t", 1)])
