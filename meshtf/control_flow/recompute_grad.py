@@ -20,6 +20,7 @@ from meshtf.graph.blocks import Block
 from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
+from meshtf.ops.algebra.casting import before_cast, converted
 
 
 class RecomputeOperation(InlineOperation):
@@ -47,7 +48,8 @@ class RecomputeOperation(InlineOperation):
         # The gradient is built as if every result of the forward pass were kept. Then the policy selects which are.
         with self.graph.capture("a gradient", beside=beside) as operations:
             grads = differentiate([y for y, _ in pairs], wanted, [g for _, g in pairs], forward)
-        found = [(x, g) for x, g in zip(wanted, grads, strict=True) if g is not None]
+        # Casts are done outside, because a sum over cores must not wait behind some of them.
+        found = [(x, before_cast(g)) for x, g in zip(wanted, grads, strict=True) if g is not None]
         used = [*(x for o in operations for x in o.inputs), *(g for _, g in found)]
         kept, again = split_kept(used, set(outside_of), forward, self.policy)
         block = Block((*again, *operations), tuple(kept), tuple(g for _, g in found))
@@ -55,7 +57,8 @@ class RecomputeOperation(InlineOperation):
         # Recomputation waits for the gradients. Otherwise it could run early, and its results would take memory.
         awaited = [g for _, g in pairs] if again else []
         backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited, self.explicit)
-        return gradients_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], backward.outputs)
+        outputs = [converted(g, x.dtype) for (x, _), g in zip(found, backward.outputs, strict=True)]
+        return gradients_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], outputs)
 
 
 @language_function

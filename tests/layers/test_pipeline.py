@@ -219,6 +219,7 @@ def report(
     *,
     reads_beside: bool = False,
     recompute: str = "nothing",
+    dtype: tf.DType = tf.float32,
 ) -> mtf.Function:
     """Gradients of a pipeline on paper, by default with only what enters a stage kept."""
 
@@ -232,7 +233,9 @@ def report(
         return mtf.gradients(loss, [*(v.value for v in loss.graph.trainable_variables), x])
 
     mesh_impl = mtf.PlanMeshImpl(f"stages:{schedule.num_stages};data:2", layout)
-    return mtf.function(gradients, mesh_impl, inputs={"x": mtf.TensorSpec([("batch", batch), D_MODEL])})
+    inputs = {"x": mtf.TensorSpec([("batch", batch), D_MODEL], dtype)}
+    variable_dtype = mtf.VariableDType(tf.float32, activation_dtype=dtype)
+    return mtf.function(gradients, mesh_impl, inputs=inputs, variable_dtype=variable_dtype)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +263,12 @@ def test_one_permute_a_step_and_one_activation_a_boundary(
     back = forth * (1 + reads_beside)
     assert [(c.kind, c.times, c.bytes_sent) for c in others] == [("all_reduce", 1, forth), ("all_reduce", 1, back)]
     assert all(c.times == 1 for c in found if c.axes == ("data",))  # gradients, summed over micro-batches before
+
+
+def test_gradients_of_norms_in_bfloat16_are_summed_over_cores_once() -> None:
+    """A norm computes in float32, and its scale's gradient is cast to bfloat16."""
+    found = report(PipelineSchedule(4, 8), 64, 8, "stage:stages;batch:data", dtype=tf.bfloat16).report().collectives
+    assert [c.times for c in found if c.axes == ("data",)] == [1]  # one bucket
 
 
 def test_103_layers_in_8_stages() -> None:

@@ -29,9 +29,11 @@ from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.algebra.casting import before_cast
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.constants import zeros_like
+from meshtf.ops.variables.variable import Variable
 from meshtf.planning.plan import UNBOUNDED
 
 if TYPE_CHECKING:
@@ -54,7 +56,10 @@ def loop_gradient(loop: LoopOperation, grad_ys: Sequence[Tensor | None]) -> list
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Backward:
-    """The block of the backward loop. Its fields map tensors of the forward loop to gradients."""
+    """The block of the backward loop. Its fields map tensors of the forward loop to gradients.
+
+    leaving: the gradient of everything that the block reads. The loop's result is cast to the dtype of the tensor.
+    """
 
     operations: tuple[Operation, ...]
     entering: dict[Tensor, Tensor]
@@ -120,7 +125,8 @@ class _LoopGradient:
         by_capture = dict(zip(captured, loop.accumulated_outputs, strict=True))
         grads: list[Tensor | None] = [by_entering.get(c.entering) for c in self.spec.carried]
         for s in self.spec.sliced:
-            grads.append(transpose(by_part[s.part], s.whole.shape) if s.part in by_part else None)
+            whole = transpose(by_part[s.part], s.whole.shape) if s.part in by_part else None
+            grads.append(None if whole is None else cast(whole, s.whole.dtype))
         grads += [by_capture.get(x) for x in self.loop.captures]
         return grads + [None] * (len(self.loop.inputs) - len(grads))
 
@@ -139,6 +145,11 @@ class _LoopGradient:
                 if found[e] is None:
                     found[e] = zeros_like(e)
         leaving = {x: g for x, g in found.items() if g is not None}
+        # Casts wait until the loop has ended, because a sum over cores must not wait behind some of them.
+        leaving |= {x: before_cast(leaving[x]) for x in self.captures if x in leaving}
+        for s in self.sliced:
+            if s.part in leaving:
+                leaving[s.part] = _to_stack(leaving[s.part], s.whole)
         return _Backward(tuple(operations), entering, parts, leaving)
 
     def _backward_loop(self, backward: _Backward) -> LoopOperation:
@@ -162,7 +173,7 @@ class _LoopGradient:
             ),
             sliced=tuple(sliced),
             stacked=tuple(StackedTensor(leaving[s.part], s.dim, s.whole) for s in self.sliced if s.part in leaving),
-            accumulated=tuple(AccumulatedTensor(leaving[x], leaving[x].dtype) for x in self.captures if x in leaving),
+            accumulated=tuple(AccumulatedTensor(leaving[x], x.dtype) for x in self.captures if x in leaving),
             asks_to_be_compiled=False,
             may_overrun=False,
             computes_again=bool(again) and policy != KEEP_EVERYTHING and not policy.only_in_loops,
@@ -172,3 +183,18 @@ class _LoopGradient:
     def _initial(self, entering: Tensor) -> Tensor:
         grad = self.carried_grads[entering]
         return zeros_like(entering) if grad is None else grad
+
+
+def _to_stack(grad: Tensor, whole: Tensor) -> Tensor:
+    """The gradient of a part before its cast. Only a weight's is stacked in a wider dtype, which takes more memory."""
+    x = before_cast(grad)
+    return x if x.dtype.size <= grad.dtype.size or _is_weight(whole) else grad
+
+
+def _is_weight(x: Tensor) -> bool:
+    """Whether x is a variable in another form: what linear operations make of it."""
+    while not isinstance(x.operation, Variable):
+        if not x.operation.passes_pending_sums:
+            return False
+        x = x.operation.inputs[0]
+    return True

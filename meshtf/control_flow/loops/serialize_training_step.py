@@ -29,6 +29,7 @@ from meshtf.graph.blocks import with_nested
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
+from meshtf.ops.algebra.casting import before_cast
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 from meshtf.ops.elementwise.cast import cast
 from meshtf.ops.inputs.constants import zeros
@@ -116,7 +117,10 @@ def serialize_training_step(
         sliced=tuple(SlicedTensor(wholes[n], parts[n]) for n in wholes),
         stacked=tuple(StackedTensor(outputs[n], splits) for n in batched),
         accumulated=(
-            *(AccumulatedTensor(t, sum_dtype(t.dtype), v.value) for t, v in zip(grads, variables, strict=True)),
+            *(
+                AccumulatedTensor(before_cast(t), sum_dtype(t.dtype), v.value)
+                for t, v in zip(grads, variables, strict=True)
+            ),
             *(AccumulatedTensor(outputs[n], sum_dtype(outputs[n].dtype)) for n in summed),
         ),
         numbering=Numbering(_microbatch_cut(micro, num_splits, operations)),

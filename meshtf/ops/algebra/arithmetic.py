@@ -16,6 +16,7 @@ from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.tensor import Tensor, check_tensor, check_tensors, same_dtype
 from meshtf.ops.algebra import wrapping_integers
 from meshtf.ops.algebra.broadcasting import broadcast_shape
+from meshtf.ops.algebra.casting import before_cast, converted
 from meshtf.ops.algebra.einsum import einsum
 from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, ScalarKernel, conjugate
 from meshtf.ops.algebra.mask import MaskOperation
@@ -263,9 +264,15 @@ def stop_gradient(x: Tensor, where: Tensor | None = None) -> Tensor:
     for dim in where.shape:
         check_tensor(x).shape.axis(dim)
     flows = ElementwiseOperation("logical_not", tf.logical_not, [where]).outputs[0]
+
     return ElementwiseOperation(
-        "stop_gradient", tf.identity, [x], gradient=lambda op, dy: MaskOperation(dy, flows).outputs, is_linear=True
+        "stop_gradient", tf.identity, [x], gradient=lambda op, dy: (_masked(dy, flows),), is_linear=True
     ).outputs[0]
+
+
+def _masked(x: Tensor, condition: Tensor) -> Tensor:
+    """x where the condition holds, and 0 elsewhere. A cast that made x is done last."""
+    return converted(MaskOperation(before_cast(x), condition).outputs[0], x.dtype)
 
 
 @language_function

@@ -19,7 +19,8 @@ from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.layout import restricted
-from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation, ScalarKernel
+from meshtf.ops.algebra.casting import converted
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation, ScalarKernel
 from meshtf.ops.algebra.transpose_and_broadcast import broadcast, transpose
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.layouts.padding import Fill
@@ -56,7 +57,7 @@ def _sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 
 
 def _wide_sum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
-    return broadcast(_cast(dy, op.inputs[0].dtype), op.inputs[0].shape)
+    return broadcast(converted(dy, op.inputs[0].dtype), op.inputs[0].shape)
 
 
 SUM = Reduction("reduce_sum", tf.reduce_sum, "add", 0, _sum_gradient)
@@ -252,7 +253,7 @@ def reduce_mean(
     check_some_elements(x, reduced_shape(x, output_shape, reduced_dim), "mean")
     kind = SUM if sum_dtype(x.dtype) == x.dtype else WIDE_SUM
     total = reduce(x, kind, output_shape, reduced_dim, name or "reduce_mean")
-    return _cast(_divided(total, x.size // total.size), x.dtype) if x.size else total
+    return converted(_divided(total, x.size // total.size), x.dtype) if x.size else total
 
 
 def _divided(total: Tensor, count: int) -> Tensor:
@@ -266,17 +267,3 @@ def _divided(total: Tensor, count: int) -> Tensor:
     )
     operation.prefers_sums_done = True
     return operation.outputs[0]
-
-
-def _cast(x: Tensor, dtype: tf.DType) -> Tensor:
-    if x.dtype == dtype:
-        return x
-    source = x.dtype
-    return ElementwiseOperation(
-        "cast",
-        CastKernel(dtype),
-        [x],
-        output_dtype=dtype,
-        gradient=lambda op, dy: (_cast(dy, source),),
-        is_linear=dtype.size > source.size,
-    ).outputs[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from meshtf.call_sites import language_function
-from meshtf.graph.dtypes import dtype_of, is_differentiable
+from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.tensor import Tensor, check_tensor
-from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation
+from meshtf.ops.algebra.casting import converted
 
 
 @language_function
@@ -25,19 +25,7 @@ def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
       >>> value(mtf.cast(mtf.constant(mesh, [300.0, -1.0, np.nan], "n:3"), tf.uint8))
       array([255,   0,   0], dtype=uint8)
     """
-    dtype = dtype_of(dtype)
-    if check_tensor(x).dtype == dtype:
-        return x
-    both = is_differentiable(x.dtype) and is_differentiable(dtype)
-    source = x.dtype
-    return ElementwiseOperation(
-        name,
-        CastKernel(dtype),
-        [x],
-        output_dtype=dtype,
-        gradient=(lambda op, dy: (cast(dy, source),)) if both else None,
-        is_linear=both and dtype.size > source.size,
-    ).outputs[0]
+    return converted(check_tensor(x), dtype_of(dtype), name)
 
 
 @language_function
