@@ -1,6 +1,6 @@
 """Every collective, for every element type, on eight replicas, against the plain interpreter.
 
-float32 and bool are sent over every choice of axes, other types over one order of two; in the long run all over all.
+bool is sent over one axis, two, and one of size 1, other types over one order of two; in the long run all over all.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def hlo_of(steps: list[CollectiveStep], dtype: tf.DType, shape: tuple[int, ...])
 @pytest.mark.parametrize(
     ("dtype", "over"),
     [
-        pytest.param(tf.bool, AXES, id="bool"),
+        pytest.param(tf.bool, [AXES[0], *AXES[3:]], id="bool"),
         *(pytest.param(dtype, AXES[3:4], id=dtype.name) for dtype in SHARPEST),
         *(pytest.param(dtype, AXES, id=f"{dtype.name} over all axes", marks=pytest.mark.long) for dtype in DTYPES),
     ],

@@ -21,7 +21,7 @@ def train_step(x: mtf.Tensor, y_grad: mtf.Tensor) -> mtf.Tensor:
     return loss
 
 
-@pytest.mark.parametrize("shard_weight_update", [False, True])
+@pytest.mark.parametrize("shard_weight_update", [pytest.param(False, marks=pytest.mark.long), True])
 def test_sums_in_float32_keep_every_digit(shard_weight_update: bool) -> None:
     bfloat16 = tf.bfloat16.as_numpy_dtype
     generator = np.random.default_rng(0)

@@ -34,10 +34,6 @@ def model_compiles(name: str, number: int, topology: str) -> None:
     compiles(case(name).training_step(), case(name).specs, mesh, layout, topology, **options)
 
 
-def test_a_scan_over_layers() -> None:
-    model_compiles("gpt2", 0, "v5e:2x4")
-
-
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "topology"), by_kind(MODELS, TOPOLOGIES))

@@ -184,6 +184,7 @@ def test_the_largest_of_random_numbers_compiles(layout: str) -> None:
     np.testing.assert_array_equal(step(logits=logits), on_one_core(logits=logits))
 
 
+@pytest.mark.long
 def test_integers_that_overflow_are_what_they_are_elsewhere() -> None:
     arrays = {dtype.name: test_wrapping_integers.numbers(dtype) for dtype in test_wrapping_integers.DTYPES}
     specs = {name: mtf.TensorSpec([("n", array.size)], array.dtype) for name, array in arrays.items()}
@@ -191,7 +192,7 @@ def test_integers_that_overflow_are_what_they_are_elsewhere() -> None:
     test_wrapping_integers.check([np.asarray(y) for y in step(**arrays)], arrays)
 
 
-@pytest.mark.parametrize("layout", ["", "n:cols"])
+@pytest.mark.parametrize("layout", ["n:cols", pytest.param("", marks=pytest.mark.long)])
 def test_running_sums_of_every_dtype(layout: str) -> None:
     """XLA has a kernel for floats, int32 and int64 alone. Sums of narrow integers wrap."""
     small, large = (tf.int8, tf.uint8, tf.int16, tf.uint16), (tf.int32, tf.uint32, tf.int64, tf.uint64)

@@ -27,9 +27,9 @@ def groups_in(hlo: str) -> set[tuple[tuple[int, ...], ...]]:
 @pytest.mark.parametrize(
     ("topology", "mesh"),
     [
-        ("v5e:4x4", "rows:4;cols:4"),
         ("v5p:2x2x4", "rows:4;cols:4"),
-        ("v3:2x2", "rows:2;cols:4"),
+        pytest.param("v5e:4x4", "rows:4;cols:4", marks=pytest.mark.long),
+        pytest.param("v3:2x2", "rows:2;cols:4", marks=pytest.mark.long),
         pytest.param("v4:4x4x4", "rows:4;cols:16", marks=pytest.mark.long),
         pytest.param("v2:4x4", "rows:4;cols:8", marks=pytest.mark.long),
     ],
