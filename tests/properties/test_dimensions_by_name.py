@@ -6,8 +6,7 @@ without a row fails here.
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -292,25 +291,36 @@ def _parameters() -> set[str]:
     }
 
 
+class _Given:
+    """A mesh, and tensors on it that are made when they are first read."""
+
+    _TENSORS: Mapping[str, tuple[str, tf.DType]] = {
+        "x": ("batch:4 hidden:8", tf.float32),
+        "y": ("hidden:8 vocab:8", tf.float32),
+        "square": ("hidden:8 vocab:8", tf.float32),
+        "b": ("batch:4 hidden:8", tf.bool),
+        "z": ("batch:4 hidden:8", tf.complex64),
+        "rows": ("batch:4 hidden:8 vocab:8", tf.float32),
+        "labels": ("batch:4 label:2", tf.int32),
+        "n": ("batch:4 hidden:8", tf.int32),
+        "i": ("", tf.int32),
+        "ids": ("n:3", tf.int32),
+        "sizes": ("groups:2", tf.int32),
+    }
+
+    def __init__(self, mesh: mtf.Mesh) -> None:
+        self.mesh = mesh
+
+    def __getattr__(self, name: str) -> mtf.Tensor:
+        tensor = mtf.zeros(self.mesh, *self._TENSORS[name])
+        setattr(self, name, tensor)
+        return tensor
+
+
 def _built(call: Callable[[Any, Any], Any], form: Any) -> tuple[Any, list[str]]:
     """The text of a call's result and of the graph that it builds."""
     with mtf.Graph() as graph:
-        mesh = mtf.Mesh(graph)
-        t = types.SimpleNamespace(
-            mesh=mesh,
-            x=mtf.zeros(mesh, "batch:4 hidden:8"),
-            y=mtf.zeros(mesh, "hidden:8 vocab:8"),
-            square=mtf.zeros(mesh, "hidden:8 vocab:8"),
-            b=mtf.zeros(mesh, "batch:4 hidden:8", tf.bool),
-            z=mtf.zeros(mesh, "batch:4 hidden:8", tf.complex64),
-            rows=mtf.zeros(mesh, "batch:4 hidden:8 vocab:8"),
-            labels=mtf.zeros(mesh, "batch:4 label:2", tf.int32),
-            n=mtf.zeros(mesh, "batch:4 hidden:8", tf.int32),
-            i=mtf.zeros(mesh, [], tf.int32),
-            ids=mtf.zeros(mesh, "n:3", tf.int32),
-            sizes=mtf.zeros(mesh, "groups:2", tf.int32),
-        )
-        result = call(t, form)
+        result = call(_Given(mtf.Mesh(graph)), form)
     return repr(result), [f"{type(op).__name__} {op.inputs} {op.outputs}" for op in graph.operations]
 
 

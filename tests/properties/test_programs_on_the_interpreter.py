@@ -87,25 +87,23 @@ def check_case_to_the_smallest(case: str, mesh_shapes: list[str], examples: int,
     check()
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=[pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case)) + [pytest.mark.long] * (i % 2))
-        for i, case in enumerate(CASES[::2])
-    ],
-)
+def marks_of(number: int, case: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.plain_cpu] * bool(OF_KERNELS.search(case)) + [pytest.mark.long] * (number % 4 != 2)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=marks_of(i, c)) for i, c in enumerate(CASES[::2])])
 def test_case(case: str) -> None:
-    """Every fourth one; all of them in the long run. Others are drawn of any size."""
+    """Every eighth one; every second in the long run. Others are drawn of any size, and on large meshes."""
     check_case(case, MESHES[1:], 1)
 
 
-@pytest.mark.parametrize("case", sharpest(OF_ANY_SIZE, [*OF_ANY_SIZE[::2], *layer_stacks.CASES]))
+@pytest.mark.parametrize("case", sharpest(OF_ANY_SIZE, [*OF_ANY_SIZE[::4], *layer_stacks.CASES]))
 def test_case_of_any_size(case: str) -> None:
     """Dimensions of sizes 1 to 13, split over any mesh axes, whether these divide them or not."""
     check_case(case, MESHES[1:], 1, ANY_SIZE)
 
 
-@pytest.mark.parametrize("case", sharpest(CASES[::8], OF_LARGE_MESHES))
+@pytest.mark.parametrize("case", sharpest(CASES[::8], OF_LARGE_MESHES[1::2]))
 def test_case_on_a_large_mesh(case: str) -> None:
     check_case(case, LARGE_MESHES, 1)
 

@@ -42,18 +42,25 @@ def check(seeds: Sequence[int]) -> None:
 
 @pytest.mark.plain_cpu
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(1, 12))])
-def test_random_programs(first: int) -> None:
-    """Every twelfth case of a single operation once, some with sizes that layouts do not divide."""
-    check([i + len(EVERY_CASE) * (i // 12 % 3 == 0) for i in range(first, len(CASES), 12)])
+@pytest.mark.parametrize(
+    ("first", "step"), [(0, 24), *(pytest.param(first, 12, marks=pytest.mark.long) for first in range(12))]
+)
+def test_random_programs(first: int, step: int) -> None:
+    """Every case of a single operation once, some with sizes that layouts do not divide; a short run has a few."""
+    check([i + len(EVERY_CASE) * (i // 12 % 3 == 0) for i in range(first, len(CASES), step)])
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shares_memory", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_loops_and_branches(shares_memory: bool) -> None:
+@pytest.mark.parametrize(
+    ("cases", "shares_memory"),
+    [
+        (["loop in branch in loop", "scan in branch in scan", "recomputed loop in scan"], True),
+        *(pytest.param([*control_flow.CASES, *nested.CASES], x, marks=pytest.mark.long) for x in (True, False)),
+    ],
+)
+def test_loops_and_branches(cases: list[str], shares_memory: bool) -> None:
     """One of each in one program: their frames and collectives must not be taken for one another's."""
     names = list(EVERY_CASE)
-    cases = [*control_flow.CASES, *nested.CASES]
     batch = Batch("rows:2;cols:2", (3, 1, 0, 2), tuple(map(names.index, cases)), shares_memory=shares_memory)
     found = run_batches([batch], workers=1)
     assert not found, "\n\n".join(found)
