@@ -49,6 +49,10 @@ class PerCoreProgram:
         step = tf.function(lambda: self.emit(*values), autograph=False)
         return [result.numpy() for result in step()]
 
+    def trace(self, *values: Any) -> None:
+        """Traces the program, and runs nothing."""
+        tf.function(lambda: self.emit(*values), autograph=False).get_concrete_function()
+
     @property
     def op_count(self) -> int:
         return len(self._function.get_concrete_function().graph.get_operations())

@@ -22,7 +22,7 @@ def faults(keeps):
     mtf.SpmdMeshImpl("all:1", "", keep_freed_memory=keeps)
     c = ctypes.CDLL(None)
     c.malloc.restype, c.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    for number in range(10):
+    for number in range(4):
         if number == 2:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         blocks = [c.malloc(48 << 20) for _ in range(2)]
@@ -41,7 +41,7 @@ for keeps, name in (False, ""), (True, "MALLOC_TOP_PAD_"), (True, ""):
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 """
-PAGES = 8 * 2 * (48 << 20) // (4 << 10)
+PAGES = 2 * 2 * (48 << 20) // (4 << 10)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is of glibc")
@@ -49,7 +49,7 @@ def test_memory_is_taken_from_the_kernel_once() -> None:
     done = run_fresh(["-c", FAULTS])
     assert done.status == 0, done.stderr
     as_it_was, as_the_user_says, kept = map(int, done.stdout.split())
-    assert kept < PAGES / 1000 < as_it_was
+    assert kept < PAGES / 100 < as_it_was
     assert kept < as_the_user_says
 
 
@@ -64,14 +64,14 @@ step = mtf.function(
     inputs={"x": mtf.TensorSpec("a:3072 b:4096")},
 )
 x = tf.zeros([3072, 4096])
-for number in range(6):
+for number in range(4):
     if number == 2:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step(x=x).numpy()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, sorted(n for n in os.environ if "BFC" in n))
 """
-MAPPED = 4 * 2 * (48 << 20) // (4 << 10)
-"""Pages of two tensors in each of four steps, which malloc maps anew, as it does from 32 MiB on."""
+MAPPED = 2 * 2 * (48 << 20) // (4 << 10)
+"""Pages of two tensors in each of two steps, which malloc maps anew, as it does from 32 MiB on."""
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="is of glibc")
