@@ -13,18 +13,15 @@ from meshtf.errors import DeviceError
 D_MODEL, D_FF = mtf.Dimension("d_model", 512), mtf.Dimension("d_ff", 2048)
 
 
-def training(mesh_impl: object, batch: int = 256) -> mtf.Function:
+def on_paper(batch: int = 256) -> mtf.Function:
     def train_step(x: mtf.Tensor) -> mtf.Tensor:
         hidden = mtf.layers.dense(x, [D_FF], activation=mtf.relu, name="wi")
         loss = mtf.reduce_mean(mtf.square(mtf.layers.dense(hidden, [D_MODEL], name="wo") - x))
         mtf.optimize.AdamWOptimizer(1e-3).minimize(loss)
         return loss
 
+    mesh_impl = mtf.PlanMeshImpl("rows:2;cols:4", "batch:rows;d_ff:cols")
     return mtf.function(train_step, mesh_impl, inputs={"x": mtf.TensorSpec([("batch", batch), D_MODEL])})
-
-
-def on_paper(batch: int = 256) -> mtf.Function:
-    return training(mtf.PlanMeshImpl("rows:2;cols:4", "batch:rows;d_ff:cols"), batch)
 
 
 def test_a_step_is_compiled_once_and_says_what_it_needs(tmp_path: Path) -> None:
@@ -52,8 +49,9 @@ def test_a_step_is_compiled_once_and_says_what_it_needs(tmp_path: Path) -> None:
 
 
 def test_a_program_on_any_mesh_and_on_two_cores_of_a_chip() -> None:
-    mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;d_ff:cols")
-    compiled = training(mesh_impl).compile("v3:2x2")
+    mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:4", "batch:rows;d_model:cols")
+    inputs = {"x": mtf.TensorSpec([("batch", 256), D_MODEL])}
+    compiled = mtf.function(lambda x: mtf.reduce_sum(mtf.square(x)), mesh_impl, inputs=inputs).compile("v3:2x2")
     assert (compiled.cores, compiled.topology, compiled.is_cached) == (8, "v3:2x2", False)
 
 

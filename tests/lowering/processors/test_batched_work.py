@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,11 @@ class Run:
         self.kernels = collections.Counter(_started(graph.node, bodies))
 
 
+@functools.cache
+def on_one_core(side: int = 4, taps: int = 3) -> Run:
+    return Run("all:1", "", side, taps)
+
+
 def _started(nodes: Any, bodies: dict[str, Any]) -> list[str]:
     found = []
     for node in nodes:
@@ -91,7 +97,7 @@ def test_one_kernel_for_all_cores_that_have_filters_alike(
     mesh_shape: str, layout: str, options: dict[str, Any], groups: tuple[int, int]
 ) -> None:
     """`groups`: of cores that hold different filters, for the first layer and for the second."""
-    alone, run = Run("all:1", ""), Run(mesh_shape, layout, **options)
+    alone, run = on_one_core(), Run(mesh_shape, layout, **options)
     check(run, alone)
     assert alone.kernels == dict.fromkeys(KINDS, 2)
     assert run.kernels == dict.fromkeys(KINDS, sum(groups))
@@ -99,20 +105,20 @@ def test_one_kernel_for_all_cores_that_have_filters_alike(
 
 def test_images_of_other_places_go_apart() -> None:
     run = Run("rows:4;cols:2", "batch:rows;height:cols")
-    check(run, Run("all:1", ""))
+    check(run, on_one_core())
     assert run.kernels["Conv2D"] == run.kernels["Conv2DBackpropFilter"] == 2 * 2
 
 
 def test_cores_of_different_processes_go_apart() -> None:
     """So that the bits are those of real ones; and each core has a gradient by filters, to be summed between them."""
     run = Run("rows:4;cols:2", "batch:rows", num_processes=2)
-    check(run, Run("all:1", ""))
+    check(run, on_one_core())
     assert run.kernels == {"Conv2D": 2 * 2, "Conv2DBackpropInput": 2 * 2, "Conv2DBackpropFilter": 2 * 8}
 
 
 def test_cores_with_many_rows_convolve_by_themselves() -> None:
     """A first layer of 16 x 16 positions for each image, and a second of a quarter of them."""
-    alone, run = Run("all:1", "", side=16), Run("all:8", "batch:all", side=16)
+    alone, run = on_one_core(16), Run("all:8", "batch:all", side=16)
     check(run, alone)
     assert run.kernels == {"Conv2D": 8 + 1, "Conv2DBackpropInput": 8 + 1, "Conv2DBackpropFilter": 8 + 1}
 
@@ -120,7 +126,7 @@ def test_cores_with_many_rows_convolve_by_themselves() -> None:
 @pytest.mark.parametrize(("side", "times"), [(4, 1), (16, 8)])
 def test_single_elements_are_a_product(side: int, times: int) -> None:
     """Of few rows on each core one for all cores, as a convolution is."""
-    alone, run = Run("all:1", "", side, taps=1), Run("all:8", "batch:all", side, taps=1)
+    alone, run = on_one_core(side, taps=1), Run("all:8", "batch:all", side, taps=1)
     check(run, alone)
     assert alone.kernels == {"MatMul": 6}
     assert run.kernels == {"MatMul": 6 * times}

@@ -111,7 +111,7 @@ def test_a_check_inside_ends_the_step_and_nothing_is_assigned() -> None:
     "layout",
     sharpest(
         ["batch:rows;d:cols", "batch:rows+cols", "turns:rows;d:cols", "d:rows"],
-        ["batch:rows;d:cols", "turns:rows;d:cols"],
+        ["turns:rows;d:cols"],
     ),
 )
 def test_rows_are_read_and_written_for_all_cores_at_once_and_those_outside_nowhere(layout: str) -> None:

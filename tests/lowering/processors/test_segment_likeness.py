@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.lowering.processors import cores_in_one_memory
+from meshtf.lowering.processors.cores_in_one_memory import CoresInOneMemory
 from meshtf.lowering.processors.segment_likeness import likeness
 from tests.lowering.emitted import cores_in_memory
 
@@ -41,9 +43,13 @@ def trained(layer: Layer) -> mtf.Function:
     )
 
 
-def groups(layer: Layer) -> list[int]:
+@functools.cache
+def largest_group(layer: Layer) -> int:
+    return groups(cores_in_memory(trained(layer)))[0]
+
+
+def groups(cores: CoresInOneMemory) -> list[int]:
     """How many segments are alike, of each kind, the most first."""
-    cores = cores_in_memory(trained(layer))
     keys: collections.Counter[Hashable] = collections.Counter(likeness(s, cores.facts) or s for s in cores._segments)
     return sorted(keys.values(), reverse=True)
 
@@ -54,7 +60,7 @@ def test_those_of_layers_are_traced_once() -> None:
     cores = cores_in_memory(step)
     assert len(cores._segments) > len(cores.traces)
     assert set(cores.traces.values()) == {1}
-    assert groups(dense)[0] >= LAYERS - 1
+    assert groups(cores)[0] >= LAYERS - 1
 
 
 def test_results_are_those_of_functions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +82,9 @@ def scaled(factor: Any) -> Layer:
     return lambda x, n: factor(n) * dense(x, n)
 
 
+doubled = scaled(lambda _: 2.0)
+
+
 @pytest.mark.parametrize(
     "layer",
     [
@@ -92,7 +101,7 @@ def scaled(factor: Any) -> Layer:
     ],
 )
 def test_what_differs_is_not_alike(layer: Layer) -> None:
-    assert groups(layer)[0] < groups(scaled(lambda _: 2.0))[0]
+    assert largest_group(layer) < largest_group(doubled)
 
 
 def test_what_may_fail_is_traced_for_each() -> None:

