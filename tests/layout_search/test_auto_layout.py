@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 import meshtf as mtf
 from meshtf.errors import LayoutError, MachineError, UsageError
-from meshtf.layout_search import MeshLayout, _overrides, _search, auto_layout
+from meshtf.layout_search import LayoutChoice, MeshLayout, _overrides, _search, auto_layout
 from meshtf.layout_search._pricing import Pricing
 from meshtf.layout_search.candidate_meshes import candidate_meshes
 from meshtf.lowering.report.text_table import bytes_text, seconds_text
@@ -44,6 +46,11 @@ def check_searches(count: int) -> None:
     assert max(ratios) <= 1.05
 
 
+@functools.cache
+def found_for_perceptron() -> LayoutChoice:
+    return mtf.auto_layout(perceptron(), MESH, "v5e")
+
+
 def test_of_few_layouts_all_are_priced() -> None:
     found = auto_layout(random_program(0), "rows:4", V3)
     assert found.is_proven
@@ -52,7 +59,7 @@ def test_of_few_layouts_all_are_priced() -> None:
 
 
 def test_a_search_finds_the_best_of_random_programs() -> None:
-    check_searches(10)
+    check_searches(5)
 
 
 @pytest.mark.long
@@ -62,8 +69,7 @@ def test_a_search_finds_the_best_of_many_random_programs() -> None:
 
 def test_what_is_found_is_what_a_plan_takes() -> None:
     """It is no slower than any layout of one's own, and its report says what the choice says."""
-    program = perceptron()
-    found = mtf.auto_layout(program, MESH, "v5e")
+    program, found = perceptron(), found_for_perceptron()
     machine = mtf.costs.load_machine("v5e")
     for rules in ("", "batch:rows", "batch:rows+cols", "batch:rows;d_ff:cols", "d_ff:rows+cols"):
         lowering = mtf.Lowering(program.graph, {program.lowering.mesh: mtf.PlanMeshImpl(MESH, rules)})
@@ -88,9 +94,9 @@ def test_a_choice_says_what_it_chose_and_why() -> None:
 
 
 def test_a_mesh_of_so_many_cores_is_found() -> None:
-    found = auto_layout(perceptron(), "auto:8", "v5e")
-    assert found.layout.mesh_shape.size == 8
-    assert found.best.seconds <= auto_layout(perceptron(), "rows:8", "v5e").best.seconds
+    found = auto_layout(perceptron(), "auto:4", "v5e")
+    assert found.layout.mesh_shape.size == 4
+    assert found.best.seconds <= found_for_perceptron().best.seconds
     assert [[axis.size for axis in mesh] for mesh in candidate_meshes("auto:12")] == [[12], [4, 3], [6, 2], [3, 2, 2]]
     assert candidate_meshes("auto:12")[-1].dimension_names == ["rows", "cols", "planes"]
     assert [mesh.size for mesh in candidate_meshes("auto:1")] == [1]
@@ -109,7 +115,7 @@ def test_meshes_that_cannot_have_the_rules_to_keep_are_left_out() -> None:
 
 
 def test_what_fits_is_found_although_it_is_slower() -> None:
-    quickest = auto_layout(perceptron(), MESH, "v5e")
+    quickest = found_for_perceptron()
     smallest = min([quickest.best, *quickest.runners_up], key=lambda priced: priced.peak_bytes).peak_bytes
     found = auto_layout(perceptron(), MESH, "v5e", memory_per_core=smallest)
     assert found.best.peak_bytes <= smallest

@@ -75,7 +75,7 @@ class Page:
     def wait(self, holds: Callable[[Any], Any]) -> None:
         from selenium.webdriver.support.wait import WebDriverWait
 
-        WebDriverWait(self.browser, PATIENCE).until(holds)
+        WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05).until(holds)
 
     def complaints(self) -> list[dict[str, Any]]:
         """Of the browser: what its policy forbade, what failed. They are told once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,6 +65,7 @@ def _planned(
     return PlannedLayout(f"{program.__name__} on {machine.name}, {layout}", settings, "", report, prediction, machine)
 
 
+@functools.cache
 def plans_of_one_machine() -> list[list[PlannedLayout]]:
     """For a page each."""
     v5e, v3 = load_machine("v5e"), load_machine("v3")
