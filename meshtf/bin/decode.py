@@ -76,6 +76,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         raise ConfigurationError(_ONE_HAS_THE_INPUT)
     check_resume(values)
     check_overwrites_no_input(values.output, "--prompt_file", files)
+    for form in ("json_schema", "grammar"):
+        check_overwrites_no_input(values.output, f"--{form}", [values[form].value] if values[form].value else [])
     texts = texts_of(values, files)
     mesh_impl = mesh_for(values, training)
     earlier = EarlierScores.none()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -15,6 +14,7 @@ from meshtf.bin.layouts.chosen_layout import read_with_layout, search_effort, to
 from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings, run_files
+from meshtf.bin.shared.output_file import check_can_be_written, check_overwrites_no_input
 from meshtf.bin.shared.run_program import run_program
 from meshtf.costs import load_machine
 from meshtf.files.replaced_file import replace_file
@@ -51,9 +51,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, and lowers the training step in every layout that was asked for."""
-    _check_can_be_written(values.html)
+    check_can_be_written(values.html, "--html")
     machine = None if values.machine is None else load_machine(values.machine)
-    files, parameters = [*run_files(values), *gin_files(values)], [*values.gin_param, *mesh_bindings(values)]
+    of_run, of_flag = run_files(values), gin_files(values)
+    read = {"--model_dir": of_run, "--gin_file": of_flag, "--machine": [values.machine] if values.machine else []}
+    for flag, paths in read.items():
+        check_overwrites_no_input(values.html, flag, paths, given="--html")
+    files, parameters = [*of_run, *of_flag], [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, parameters)
     if chosen is not None:
         parameters = [*parameters, *chosen.bindings]
@@ -124,19 +128,6 @@ def _serve(server: PlanServer, layouts: Sequence[PlannedLayout]) -> int:
     finally:
         server.close()
     return ExitStatus.DONE
-
-
-def _check_can_be_written(html: str | None) -> None:
-    """Checks the path before anything is planned. Raises OSError."""
-    if html is None:
-        return
-    path = user_path(html)
-    if not path.absolute().parent.is_dir():
-        raise OSError(errno.ENOENT, "there is no folder for --html", str(path.parent))
-    if path.is_dir():
-        raise OSError(errno.EISDIR, "--html is a folder", html)
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise OSError(errno.EACCES, "nothing can be written for --html there", str(path.parent))
 
 
 if __name__ == "__main__":

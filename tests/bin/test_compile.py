@@ -41,3 +41,21 @@ def test_a_cache_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "file").touch()
     assert main([*DIGITS, "--topology=v5e:2x4", f"--cache_dir={tmp_path / 'file' / 'cache'}"]) == 4
     assert "a file cannot be read or written" in capsys.readouterr().err
+
+
+def test_a_program_that_cannot_be_written_is_told_before_anything_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, why in ((tmp_path / "none" / "step.hlo", "there is no folder"), (tmp_path, "--hlo_file is a folder")):
+        options = [f"--cache_dir={tmp_path / 'cache'}", f"--hlo_file={place}"]
+        assert main([*DIGITS, "--topology=v5e:2x4", *options]) == 4
+        assert why in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_program_does_not_overwrite_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / "own.gin"
+    own.write_text('include "digits_mlp.gin"\n')
+    assert main([*DIGITS, f"--gin_file={own}", "--topology=v5e:2x4", f"--hlo_file={own}"]) == 2
+    assert f"--hlo_file={own} would overwrite {own}, which --gin_file reads" in capsys.readouterr().err
+    assert own.read_text() == 'include "digits_mlp.gin"\n'

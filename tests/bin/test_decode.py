@@ -209,6 +209,17 @@ def test_the_prompts_are_not_overwritten(
     assert lines.read_text() == "ab\nc\n"
 
 
+def test_an_output_that_is_the_form_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "integer"}')
+    command = (f"--model_dir={folder}", "--prompt=x", f"--json_schema={schema}", f"--output={schema}")
+    assert status_of(*command) == ExitStatus.BAD_CONFIGURATION
+    assert f"would overwrite {schema}, which --json_schema reads" in capsys.readouterr().err
+    assert schema.read_text() == '{"type": "integer"}'
+
+
 def test_an_output_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (f"--model_dir={folder}", "--prompt=x", "--max_new_tokens=1", "--output=/dev/null/x")
     assert status_of(*arguments) == ExitStatus.BAD_FILE

@@ -12,7 +12,7 @@ import pytest
 
 from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.bin.plan import command_line, main
-from meshtf.costs import load_machine
+from meshtf.costs import load_machine, machine_text
 from meshtf.plan_view.plan_server import PlanServer
 from meshtf.train.configuration import find_gin_file
 from meshtf.train.gin_files.bindings import Parameter
@@ -198,6 +198,17 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_is_planned(
         assert why in error
         assert str(tmp_path) in error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_page_does_not_overwrite_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, machine = tmp_path / "own.gin", tmp_path / "own.toml"
+    own.write_text('include "digits_mlp.gin"\n')
+    machine.write_text(machine_text(load_machine("v4")))
+    for page, flag in ((own, "--gin_file"), (machine, "--machine")):
+        before = page.read_text()
+        assert main([*DIGITS, f"--gin_file={own}", f"--machine={machine}", f"--html={page}"]) == 2
+        assert f"--html={page} would overwrite {page}, which {flag} reads" in capsys.readouterr().err
+        assert page.read_text() == before
 
 
 def test_a_machine_that_is_unknown_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,14 @@ def test_wrong_flags_are_refused_before_anything_is_measured(
     assert "measuring" not in printed.out
 
 
+def test_a_folder_is_refused_before_anything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "here.toml").mkdir()
+    assert probe.main([probe.PROGRAM, f"--out={tmp_path / 'here.toml'}"]) == ExitStatus.BAD_FILE
+    printed = capsys.readouterr()
+    assert "--out is a folder" in printed.err
+    assert "measuring" not in printed.out
+
+
 def test_what_other_work_hid_is_told() -> None:
     """By a clock that stands still nothing takes any time."""
     source = measured(SMALL, clock=lambda: 0.0).source

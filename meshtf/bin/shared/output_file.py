@@ -1,23 +1,27 @@
-"""Keeps a program from overwriting what it reads."""
+"""Checks the file that a program is to write, before its work begins."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 
 from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.user_paths import user_path
 
-_IS_READ = "--output={output} would overwrite {path}, which {flag} reads; give another --output"
+_IS_READ = "{given}={output} would overwrite {path}, which {flag} reads; give another {given}"
 
 
-def check_overwrites_no_input(output: str | None, flag: str, paths: Iterable[str | os.PathLike[str]]) -> None:
-    """Checks that --output is none of the files that a flag reads. Devices and pipes may be both.
+def check_overwrites_no_input(
+    output: str | None, flag: str, paths: Iterable[str | os.PathLike[str]], given: str = "--output"
+) -> None:
+    """Checks that the file to write is none of the files that a flag reads. Devices and pipes may be both.
 
     Args:
       output: the file to write, as the user gave it; None for standard output.
       flag: the flag that names the files to read, as "--files".
       paths: these files, as the user gave them. They need not exist.
+      given: the flag that names the file to write.
 
     Raises:
       FlagError: if the output is one of them, also by another name.
@@ -26,4 +30,25 @@ def check_overwrites_no_input(output: str | None, flag: str, paths: Iterable[str
         return
     for path in paths:
         if (found := user_path(path)).exists() and found.samefile(written):
-            raise FlagError(_IS_READ.format(output=output, path=path, flag=flag))
+            raise FlagError(_IS_READ.format(given=given, output=output, path=path, flag=flag))
+
+
+def check_can_be_written(output: str | None, given: str) -> None:
+    """Checks that a file can be made, also in place of another one.
+
+    Args:
+      output: the file to write, as the user gave it; None if there is none.
+      given: the flag that names it, as "--html".
+
+    Raises:
+      OSError: if its folder is not there or is read-only, or if the path is a folder.
+    """
+    if output is None:
+        return
+    path = user_path(output)
+    if not path.absolute().parent.is_dir():
+        raise OSError(errno.ENOENT, f"there is no folder for {given}", str(path.parent))
+    if path.is_dir():
+        raise OSError(errno.EISDIR, f"{given} is a folder", output)
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise OSError(errno.EACCES, f"nothing can be written for {given} there", str(path.parent))
