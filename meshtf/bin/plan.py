@@ -34,6 +34,8 @@ __all__ = ["PROGRAM", "command_line", "main", "run"]
 
 _AS_CONFIGURED = "as configured"
 _PORT_IN_USE = "--port={port}: {why}. Give another port, or none, for one that is free."
+_NOT_SERVED = "--{flag} has no effect with --serve; leave out one of them"
+_NO_PORT = "--port has no effect without --serve"
 _NOT_POSSIBLE = "{program}: --compare={label!r} is not possible: {error}"
 
 
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, and lowers the training step in every layout that was asked for."""
-    check_can_be_written(values.html, "--html")
+    _check_output_flags(values)
     machine = None if values.machine is None else load_machine(values.machine)
     of_run, of_flag = run_files(values), gin_files(values)
     read = {"--model_dir": of_run, "--gin_file": of_flag, "--machine": [values.machine] if values.machine else []}
@@ -72,6 +74,20 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if values.serve:
         return functools.partial(_serve, _listening(values.port, planner, training), layouts)
     return functools.partial(_write, layouts, values.html, values.json, values.full)
+
+
+def _check_output_flags(values: flags.FlagValues) -> None:
+    """Checks --html, --json, --full, --serve and --port, before anything is planned.
+
+    Raises:
+      FlagError: if one of them would have no effect.
+      OSError: if the file of --html cannot be written.
+    """
+    if useless := [flag for flag in ("html", "json", "full") if values.serve and values[flag].value]:
+        raise FlagError(_NOT_SERVED.format(flag=useless[0]))
+    if values.port and not values.serve:
+        raise FlagError(_NO_PORT)
+    check_can_be_written(values.html, "--html")
 
 
 def _write(layouts: Sequence[PlannedLayout], html: str | None, as_json: bool, full: bool) -> int:

@@ -211,6 +211,19 @@ def test_a_page_does_not_overwrite_what_is_read(tmp_path: Path, capsys: pytest.C
         assert page.read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--serve", "--html=plan.html"], "--html has no effect with --serve"),
+        (["--serve", "--json"], "--json has no effect with --serve"),
+        (["--port=8000"], "--port has no effect without --serve"),
+    ],
+)
+def test_flags_without_effect_are_refused(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DIGITS, *given]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_machine_that_is_unknown_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*DIGITS, "--machine=h300"]) == 2
     error = capsys.readouterr().err
