@@ -48,7 +48,7 @@ def command_line() -> CommandLine:
     define_trust_config(line.flags)
     define_gin_flags(line.flags)
     define_recipe_flag(line.flags)
-    define_layout_flags(line.flags)
+    define_layout_flags(line.flags, searches=True)
     flags.DEFINE_integer(
         "processes",
         None,

@@ -46,7 +46,7 @@ def command_line() -> CommandLine:
         flag_values=line.flags,
     )
     define_recipe_flag(line.flags)
-    define_mesh_flags(line.flags)
+    define_mesh_flags(line.flags, searches=True)
     define_machine_flag(line.flags)
     define_search_flags(line.flags)
     define_path(

@@ -104,8 +104,8 @@ def define_trust_config(values: flags.FlagValues) -> None:
     )
 
 
-def define_mesh_flags(values: flags.FlagValues) -> None:
-    """Defines --backend, --cluster, --mesh_shape and --layout."""
+def define_mesh_flags(values: flags.FlagValues, *, searches: bool = False) -> None:
+    """Defines --backend, --cluster, --mesh_shape and --layout; `searches` as in `define_layout_flags`."""
     define_backend_flag(values)
     flags.DEFINE_bool(
         "cluster",
@@ -115,7 +115,7 @@ def define_mesh_flags(values: flags.FlagValues) -> None:
         "needs no such flag.",
         flag_values=values,
     )
-    define_layout_flags(values)
+    define_layout_flags(values, searches=searches, has_cores=True)
 
 
 def define_backend_flag(values: flags.FlagValues) -> None:
@@ -137,23 +137,26 @@ def define_backend_flag(values: flags.FlagValues) -> None:
     )
 
 
-def define_layout_flags(values: flags.FlagValues) -> None:
-    """Defines --mesh_shape and --layout."""
-    flags.DEFINE_string(
-        "mesh_shape",
-        None,
-        "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape. One size may be *, as in 'rows:*;cols:4': as "
-        "many as there are cores for. auto:512, with --layout=auto, chooses the axes of a mesh of 512 cores, too.",
-        flag_values=values,
-    )
-    flags.DEFINE_string(
-        "layout",
-        None,
+def define_layout_flags(values: flags.FlagValues, *, searches: bool = False, has_cores: bool = False) -> None:
+    """Defines --mesh_shape and --layout.
+
+    Args:
+      values: the flags.
+      searches: whether the program takes --layout=auto. It then also has `define_machine_flag`.
+      has_cores: whether the program uses cores, so that * may stand for their number.
+    """
+    mesh_shape = "The mesh, as 'rows:2;cols:4'; overrides Training.mesh_shape."
+    layout = (
         "The mesh axis over which each dimension is split, as 'batch:rows;d_ff:cols'; overrides Training.layout. A "
-        "layout changes no result, and checkpoints do not depend on it. auto: the layout of least predicted time on "
-        "--machine.",
-        flag_values=values,
+        "layout changes no result, and checkpoints do not depend on it."
     )
+    if has_cores:
+        mesh_shape += " One size may be *, as in 'rows:*;cols:4': as many as there are cores for."
+    if searches:
+        mesh_shape += " auto:512, with --layout=auto, chooses the axes of a mesh of 512 cores, too."
+        layout += " auto: the layout of least predicted time on --machine."
+    flags.DEFINE_string("mesh_shape", None, mesh_shape, flag_values=values)
+    flags.DEFINE_string("layout", None, layout, flag_values=values)
 
 
 def define_machine_flag(values: flags.FlagValues) -> None:

@@ -43,6 +43,14 @@ def test_help_and_wrong_flags_are_told_without_heavy_imports() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+def test_help_offers_a_search_only_where_there_is_one() -> None:
+    for program in (compile_program, decode, eval, plan, train):
+        line = program.command_line()
+        text = " ".join(line.help_text().split())
+        assert ("auto:512" in text, "auto: the layout" in text) == ("search_seconds" in line.flags,) * 2, line.program
+        assert ("as many as there are cores for" in text) == ("backend" in line.flags), line.program
+
+
 def test_choices_of_flags_are_those_of_the_library() -> None:
     assert list(METHODS) == list(OPTIONS_OF)
     assert list(WEIGHTS) == [weights.value for weights in Weights]
