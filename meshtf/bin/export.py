@@ -13,6 +13,7 @@ from absl import flags
 import meshtf as mtf
 from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.bin.shared.decoding_flags import decoding_of, given_options
+from meshtf.bin.shared.output_file import check_folder_can_be_made
 from meshtf.bin.shared.run_program import run_program
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
@@ -50,6 +51,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if output.exists():
         raise ConfigurationError(f"--output={output} is there already; give another, or remove it")
     check_output(output)
+    check_folder_can_be_made(output, "--output")
     training = folder.read_training(values.gin_param, trust_config=values.trust_config)
     if isinstance(training.model, TextModel):
         decoding = decoding_of(values, training)

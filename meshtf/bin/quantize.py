@@ -17,6 +17,7 @@ from absl import flags
 import meshtf as mtf
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
+from meshtf.bin.shared.output_file import check_folder_can_be_made
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.remote.failures import without_secrets
@@ -145,12 +146,18 @@ class Comparison:
 
 
 def output_of(values: flags.FlagValues) -> Path:
-    """Returns the folder to write. Raises ConfigurationError if it exists, or is on remote storage."""
+    """Returns the folder to write.
+
+    Raises:
+      ConfigurationError: if it exists, or is on remote storage.
+      OSError: if it cannot be made.
+    """
     if is_remote(values.output_dir):
         raise ConfigurationError(f"--output_dir={without_secrets(values.output_dir)} must be a folder of this machine")
     output = user_path(values.output_dir)
     if output.exists():
         raise ConfigurationError(f"--output_dir={output} is there already; give another, or remove it")
+    check_folder_can_be_made(output, "--output_dir")
     return output
 
 

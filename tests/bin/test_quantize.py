@@ -133,6 +133,14 @@ def test_mistakes_are_told(
     assert message in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_is_told_before_any_work(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = folder / "operative_config.gin" / "quantized"
+    assert status_of(f"--model_dir={folder}", f"--output_dir={output}") == ExitStatus.BAD_FILE
+    printed = capsys.readouterr()
+    assert "--output_dir would be below a file" in printed.err
+    assert "quantizing" not in printed.out
+
+
 def test_a_model_without_kernels_is_told() -> None:
     program = mtf.function(
         lambda x: x * mtf.get_variable(x.mesh, "w", []), mtf.PlanMeshImpl("all:1", ""), {"x": mtf.TensorSpec("n:2")}

@@ -1,10 +1,11 @@
-"""Checks the file that a program is to write, before its work begins."""
+"""Checks the file or folder that a program is to write, before its work begins."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.user_paths import user_path
@@ -52,3 +53,20 @@ def check_can_be_written(output: str | None, given: str) -> None:
         raise OSError(errno.EISDIR, f"{given} is a folder", output)
     if not os.access(path.absolute().parent, os.W_OK):
         raise OSError(errno.EACCES, f"nothing can be written for {given} there", str(path.parent))
+
+
+def check_folder_can_be_made(output: Path, given: str) -> None:
+    """Checks that a new folder can be made, with the folders above it that are not there.
+
+    Args:
+      output: the folder, which is not there yet.
+      given: the flag that names it, as "--output_dir".
+
+    Raises:
+      OSError: if the nearest thing above it is no folder, or is read-only.
+    """
+    above = next(path for path in output.absolute().parents if path.exists())
+    if not above.is_dir():
+        raise OSError(errno.ENOTDIR, f"{given} would be below a file", str(above))
+    if not os.access(above, os.W_OK):
+        raise OSError(errno.EACCES, f"nothing can be written for {given} there", str(above))

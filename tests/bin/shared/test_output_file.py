@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtf.bin.shared.output_file import check_overwrites_no_input
+from meshtf.bin.shared.output_file import check_folder_can_be_made, check_overwrites_no_input
 from meshtf_programs.command_lines.shared.command_line import FlagError
 
 
@@ -26,3 +26,10 @@ def test_other_outputs_are_not(tmp_path: Path, output: str | None) -> None:
     for name in ("text", "other"):
         (tmp_path / name).write_text("a\n")
     check_overwrites_no_input(output and str(tmp_path / output), "--files", ["/dev/null", str(tmp_path / "text")])
+
+
+def test_a_folder_below_a_file_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check_folder_can_be_made(tmp_path / "new" / "folder", "--output")
+    with pytest.raises(NotADirectoryError, match=r"--output would be below a file: .*file"):
+        check_folder_can_be_made(tmp_path / "file" / "new" / "folder", "--output")
