@@ -14,6 +14,8 @@ import gin
 import pytest
 
 from meshtf.bin import checkpoint, decode, eval, export, plan, train, vocab  # noqa: A004
+from meshtf.bin.shared.run_program import error_message
+from meshtf.errors import UsageError
 from meshtf_programs.exit_status import ExitStatus
 
 PROGRAMS = {module.PROGRAM: module for module in (checkpoint, decode, eval, export, plan, train, vocab)}
@@ -468,3 +470,9 @@ def test_a_mesh_that_no_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert "more than 4096 take minutes to start" in error
     assert "Training.mesh_shape = 'rows:100000'  is from --mesh_shape" in error
     assert "_mesh.py" not in error  # a line of the program's own tells its user nothing
+
+
+def test_the_script_that_starts_a_program_is_no_line_of_the_users() -> None:
+    script, own = "\n  at /opt/bin/meshtf-plan:8 in <module>", "\n  at /home/me/model.py:3 in layer"
+    assert error_message(UsageError(f"a mesh{script}")) == "a mesh"
+    assert error_message(UsageError(f"a mesh{own}")) == f"a mesh{own}"

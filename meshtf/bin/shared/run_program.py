@@ -42,8 +42,9 @@ _FAULT = """\
 No file, flag or code of yours is known to be the cause: this is a fault of meshtf, or of what it builds on. The lines
 above say where it was raised."""
 
-_OWN_LINE = re.compile(rf"\n  at {re.escape(str(Path(__file__).parents[1]))}/.*")
-"""The line of a message that says where a program called the library. This call is not in the user's code."""
+_OWN_LINE = re.compile(rf"\n  at (?:{re.escape(str(Path(__file__).parents[1]))}/.*|.*\bmeshtf-[a-z-]+:\d+ in <module>)")
+"""The line of a message that says where a program called the library, or where its script called the program. Neither
+call is in the user's code."""
 
 _ABOUT_LAYOUTS = (LayoutError, LayoutWarning, DeviceError)
 _LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout", "Training.activation_layout")
