@@ -74,10 +74,6 @@ NUM_STATISTICS = {
 }
 """The sums and maxima that an optimizer takes over whole weights, or over their rows or columns; a norm is three."""
 
-
-LIKE_OTHERS = {"adafactor of mesh tensorflow", "lars, plain momentum", "clipped"}
-"""Whose statistics are those of others: of adafactor, of LARS and of all around AdamW."""
-
 EVERY_UPDATE_DIVIDED = PassOptions(smallest_divided_update=2)
 
 
@@ -96,18 +92,23 @@ def losses_of_one_core(name: str) -> list[float]:
     return losses(name, "all:1", "")
 
 
-def _some_layouts(name: str, number: int) -> set[int]:
-    if name in NUM_STATISTICS and name not in LIKE_OTHERS:
-        return {(0, 1, 3, 4)[number % 4]}
-    return {2} if name == "mean of nesterov with decay" else set()
+COMPUTED = {
+    "adafactor": [4],
+    "lars": [3],
+    "sm3": [1, 3],
+    "all around adamw": [0],
+    "mean of nesterov with decay": [2],
+}
+"""Numbers of layouts. The statistics of other optimizers are those of these: LARS's of LAMB and of its other form,
+Adafactor's of its other form, and that of all around AdamW of clipping."""
 
 
 def some_layouts_of_each_optimizer() -> list[Any]:
-    """One of its five, in turn, of an optimizer that takes sums over a weight, since those treat elements by their
-    place; of a few that do not, data times model parallelism; all in the long run."""
+    """One or two of its five, of an optimizer that takes sums over a weight, since those treat elements by their place;
+    of one that does not, data times model parallelism; all in the long run."""
     return [
-        pytest.param(name, layout, marks=[] if j in _some_layouts(name, i) else [pytest.mark.long])
-        for i, name in enumerate(OPTIMIZERS)
+        pytest.param(name, layout, marks=[] if j in COMPUTED.get(name, []) else [pytest.mark.long])
+        for name in OPTIMIZERS
         for j, layout in enumerate(LAYOUTS)
     ]
 
@@ -142,8 +143,18 @@ PARTS = {
 weight, and those over which its gradient is summed."""
 
 
-@pytest.mark.parametrize("mesh_shape_and_layout", LAYOUTS)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+def some_layouts_of_each_plan() -> list[Any]:
+    """Of each optimizer the layout that divides most, and of two every one: of Adafactor, which keeps rows and columns,
+    and of the one that wraps all others."""
+    under_each = ("adafactor", "all around adamw")
+    return [
+        pytest.param(name, layout, marks=[] if j == 3 or name in under_each else [pytest.mark.long])
+        for name in OPTIMIZERS
+        for j, layout in enumerate(LAYOUTS)
+    ]
+
+
+@pytest.mark.parametrize(("name", "mesh_shape_and_layout"), some_layouts_of_each_plan())
 def test_cores_share_the_state(name: str, mesh_shape_and_layout: tuple[str, str]) -> None:
     """Each keeps an equal part of all that is remembered of each element of a weight."""
     stored = stored_variables(planned(name, *mesh_shape_and_layout))
@@ -158,8 +169,7 @@ def test_cores_share_the_state(name: str, mesh_shape_and_layout: tuple[str, str]
     assert {slot: stored[slot].shape.size // math.prod(stored[slot].slice_shape) for slot in slots} == slots
 
 
-@pytest.mark.parametrize("mesh_shape_and_layout", LAYOUTS)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("name", "mesh_shape_and_layout"), some_layouts_of_each_plan())
 def test_cores_send_no_more_than_allreduces(name: str, mesh_shape_and_layout: tuple[str, str]) -> None:
     """But for statistics of whole weights, of which each core knows a part: at most an allreduce of each number."""
     divided, whole = (

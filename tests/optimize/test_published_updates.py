@@ -1,4 +1,4 @@
-"""Every optimizer over 50 steps of given gradients, against Keras where it has the same, else NumPy from the paper."""
+"""Every optimizer over 20 steps of given gradients, against Keras where it has the same, else NumPy from the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.house.keras_module import keras
 from tests.house.sharpest import sharpest
 from tests.optimize.interpreted_training import InterpretedTraining
 
-NUM_STEPS = 50
+NUM_STEPS = 20
 TERMS = (4 * NUM_STEPS, 8 + 12 + 4 * FUNCTION_TERMS)
 """Each step rounds a weight once and its moments three times. The roundings of an update itself, of norms and means
 over rows and columns and of four functions, are relative to the way it goes, and so to the whole way. The gradients are
