@@ -80,14 +80,17 @@ def test_a_trained_transformer_runs_with_quantized_weights(tmp_path: Path) -> No
 def test_a_pipeline_reads_the_numbers_of_all_its_stages(weights: str) -> None:
     """A stage holds its kernels beside those of the other stages. int4 has two of their numbers in a byte."""
     policy, found = Quantization(weights, group_size=4), []
-    for layout, pipeline in (("batch:rows;d_ff:cols", None), ("stage:rows;heads:cols", PipelineSchedule(2, 2))):
+    for mesh_shape, layout, pipeline in (
+        ("all:1", "", None),
+        ("rows:2;cols:2", "stage:rows;heads:cols", PipelineSchedule(2, 2)),
+    ):
         model = dataclasses.replace(MODEL, stack=dataclasses.replace(STACK, pipeline=pipeline))
 
         def quantized(targets: mtf.Tensor, model: TransformerLM = model) -> mtf.Tensor:
             with quantized_weights(policy):
                 return losses(targets, model)
 
-        mesh_impl = mtf.SpmdMeshImpl("rows:2;cols:2", layout)
+        mesh_impl = mtf.SpmdMeshImpl(mesh_shape, layout)
         program = mtf.function(functools.partial(losses, model=model), mesh_impl, INPUTS)
         program.initialize()
         store = quantize_store(program, policy)

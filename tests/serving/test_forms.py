@@ -46,17 +46,21 @@ def test_a_token_that_is_not_allowed_is_the_models_fault_and_one_that_cannot_com
 
 def test_the_latest_forms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling is the dear part, also where it finds an error. Large forms are kept in smaller number."""
-    forms = Forms(BYTES, 60.0)
-    first = [forms.begin(Constraint("regex", "a" * (1 + n)), ()) for n in range(70)]
-    assert len(first) == 70
-    with pytest.raises(RequestError, match="cannot be used"):
-        forms.begin(Constraint("regex", "("), ())
+    forms, letter, wrong = Forms(BYTES, 60.0), Constraint("regex", "[ab]z"), Constraint("regex", "(")
+    forms.begin(letter, ())
+    with pytest.raises(RequestError, match="cannot be used: at 1"):
+        forms.begin(wrong, ())
+    monkeypatch.setattr("meshtf.serving.forms.TokenRules", lambda *_: "of this test")
+    for n in range(62):
+        with pytest.raises(RequestError, match="of this test"):
+            forms.begin(Constraint("regex", "a" * (1 + n)), ())
     monkeypatch.setattr("meshtf.serving.forms.TokenRules", lambda *_: pytest.fail("compiled again"))
-    forms.begin(Constraint("regex", "a" * 70), ())
-    with pytest.raises(RequestError, match="cannot be used"):
-        forms.begin(Constraint("regex", "("), ())
-    with pytest.raises(pytest.fail.Exception, match="compiled again"):
-        forms.begin(Constraint("regex", "a"), ())
+    assert tokens(forms.begin(letter, ()).words) == BYTES.encode("ab"), "the oldest of 64"
+    with pytest.raises(RequestError, match="cannot be used: at 1"):
+        forms.begin(wrong, ())
+    for text in ("b", "a"):  # a 65th, and the oldest, which has made room for it
+        with pytest.raises(pytest.fail.Exception, match="compiled again"):
+            forms.begin(Constraint("regex", text), ())
 
 
 def test_large_forms_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
