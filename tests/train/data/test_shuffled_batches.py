@@ -25,10 +25,10 @@ tokens = TokenFile(Path(sys.argv[1]), np.dtype("int64"), 2, 10)
 
 def slowly(indices, places):
     def made(x):
-        return sum(range(1_000_000)) * 0 + x + 0 * tokens[0:2]
+        return sum(range(500_000)) * 0 + x + 0 * tokens[0:2]
     return {"x": tf.ensure_shape(tf.numpy_function(made, [indices], tf.int64), [2])}
 
-batches = [ShuffledBatches(slowly, 100, 2, seed, None, slice(0, 2)) for seed in range(12)]
+batches = [ShuffledBatches(slowly, 100, 2, seed, None, slice(0, 2)) for seed in range(4)]
 print([next(own)["x"].shape[0] for own in batches])
 """
 
@@ -41,7 +41,7 @@ def test_a_program_ends_while_batches_are_made(tmp_path: Path) -> None:
     script = [sys.executable, "-c", _SCRIPT, str(tmp_path / "tokens")]
     done = subprocess.run(script, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{[2] * 12}\n[0, 1]\n", done.stderr
+    assert done.stdout == f"{[2] * 4}\n[0, 1]\n", done.stderr
 
 
 def test_each_epoch_and_seed_has_a_permutation_of_its_own() -> None:

@@ -103,7 +103,7 @@ def test_batches_are_what_inputs_promises(
         }
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_resumed_anywhere_it_is_the_same_run(many_texts: Source, data: st.DataObject) -> None:
     """Epochs here have 15 to 60 examples, so that the 30 batches run over the ends of several."""
@@ -204,8 +204,13 @@ def weighted_targets(batches: list[Batch]) -> list[int]:
     )
 
 
-@pytest.mark.parametrize("arrangement", [Concatenate(), Concatenate(separate_documents=True), Pack(), Pad()])
-@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+COUNTED = [(arrangement, 7) for arrangement in (Concatenate(), Concatenate(separate_documents=True), Pack(), Pad())]
+
+
+@pytest.mark.parametrize(
+    ("arrangement", "batch_size"),
+    sharpest([(x, n) for x, _ in COUNTED for n in (1, 7, 1000)], [*COUNTED, (Pack(), 1), (Concatenate(), 1000)]),
+)
 def test_evaluation_counts_each_example_once(many_texts: Source, arrangement: Arrangement, batch_size: int) -> None:
     task = task_of(many_texts, LanguageModel(), arrangement, 16)
     train = task_of(many_texts, LanguageModel(), Pad(), 100)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from meshtf.train.data import ImageArrays
+
 Write = Callable[[Path, Sequence[tuple[bytes, int]]], None]
 
 
@@ -31,6 +33,12 @@ def folder(tmp_path: Path) -> Path:
             ending, content = ("png", tf.io.encode_png(pixels).numpy()) if number % 2 else ("jpg", jpeg(pixels))
             (tmp_path / name / f"{number}.{ending}").write_bytes(content)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def arrays() -> ImageArrays:
+    """Ten images of two classes in memory: TensorFlow traces batches of files three times as long."""
+    return ImageArrays(np.stack([drawn(20, 24, number) for number in range(10)]), np.arange(10) % 2)
 
 
 @pytest.fixture(scope="session")

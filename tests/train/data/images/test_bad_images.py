@@ -76,9 +76,8 @@ def test_skipped(folder: Path, bad: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"{bad}: the image cannot be decoded" in out
     assert out.count("2 bad images skipped so far") == 2, "once in training, and once of the held-out images"
     whole = next(task.training_batches(10, seed=0))
-    for rows in (slice(0, 5), slice(5, 10)):
-        part = next(task.training_rows(rows, 10, seed=0))
-        np.testing.assert_array_equal(np.asarray(part["images"])[rows], np.asarray(whole["images"])[rows])
+    part = next(task.training_rows(slice(3, 10), 10, seed=0))
+    np.testing.assert_array_equal(np.asarray(part["images"])[3:], np.asarray(whole["images"])[3:])
 
 
 def test_all_are_bad(folder: Path) -> None:
@@ -127,25 +126,26 @@ def test_four_inks() -> None:
     np.testing.assert_allclose(found, np.broadcast_to([0, 191, 191], found.shape), rtol=0, atol=2)
 
 
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 50), (5000, 4000)])
-def test_sizes(height: int, width: int, jpeg_of: Callable[[np.ndarray], bytes]) -> None:
+def test_sizes(jpeg_of: Callable[[np.ndarray], bytes]) -> None:
     """An image of one pixel, of one line, and of 20 megapixels. All their pixels are the same."""
-    image = jpeg_of(np.full([height, width, 3], 128, np.uint8))
-    task = ImageTask(source := _One(image), 2, FORMAT, held_out=source)
-    for batch in (next(task.training_batches(1, seed=0)), next(iter(task.evaluation_batches(1)))):
-        found = np.asarray(batch["images"])[0]
-        np.testing.assert_allclose(found * FORMAT.std + FORMAT.mean, np.full([8, 8, 3], 128 / 255), rtol=0, atol=1e-5)
+    sizes = ((1, 1), (1, 50), (5000, 4000))
+    source = _Files([jpeg_of(np.full([height, width, 3], 128, np.uint8)) for height, width in sizes])
+    task = ImageTask(source, 2, FORMAT, held_out=source)
+    for batch in (next(task.training_batches(3, seed=0)), next(iter(task.evaluation_batches(3)))):
+        found = np.asarray(batch["images"])
+        expected = np.full([3, 8, 8, 3], 128 / 255)
+        np.testing.assert_allclose(found * FORMAT.std + FORMAT.mean, expected, rtol=0, atol=1e-5)
 
 
-class _One:
-    """A source of one image."""
+class _Files:
+    """A source of the contents of some files."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
+    def __init__(self, contents: list[bytes]) -> None:
+        self._contents = contents
 
     def images(self) -> Images:
         label = tf.constant(1, tf.int64)
-        return Images(1, lambda index: (tf.constant(self._content), label), str, str, "")
+        return Images(len(self._contents), lambda index: (tf.gather(self._contents, index), label), str, str, "")
 
 
 def test_a_window_of_a_jpeg_is_a_part_of_the_whole(pixels: Any, jpeg_of: Any) -> None:

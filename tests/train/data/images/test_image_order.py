@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import ClassFolders, ColourJitter, CutMix, Flip, ImageFormat, ImageTask
+from meshtf.train.data import ClassFolders, ColourJitter, CutMix, Flip, ImageArrays, ImageFormat, ImageTask
 from meshtf.train.data.images.image_order import ImageOrder
 
 
@@ -27,12 +27,10 @@ def test_each_image_is_taken_so_often_before_others_and_never_beside_itself() ->
     assert thrice == [image for two in twos for image in two * 3]
 
 
-def test_copies_of_an_image_get_other_changes_and_batches_keep_their_promises(folder: Path) -> None:
+def test_copies_of_an_image_get_other_changes_and_batches_keep_their_promises(arrays: ImageArrays) -> None:
     """A resumed run and two processes make the same batches, which are mixed here."""
-    source = ClassFolders(str(folder))
-    plain = ImageTask(
-        source, 2, ImageFormat(size=8), held_out=source, augmentations=(Flip(), ColourJitter()), repeats=2
-    )
+    changes = (Flip(), ColourJitter())
+    plain = ImageTask(arrays, 2, ImageFormat(size=8), held_out=arrays, augmentations=changes, repeats=2)
     first = next(plain.training_batches(6, 7))
     labels, images = np.asarray(first["labels"]), np.asarray(first["images"])
     np.testing.assert_array_equal(labels[:2], labels[2:4])  # a b a b
