@@ -32,7 +32,7 @@ LAYOUTS = (
 
 
 class InterpretedTraining:
-    """A program that returns one scalar and assigns, with its variables, on a mesh of any shape."""
+    """A program that returns one tensor, and may assign, with its variables, on a mesh of any shape."""
 
     def __init__(
         self,
@@ -61,7 +61,10 @@ class InterpretedTraining:
         self._interpreter = Interpreter(self.plan, interpreter.variables)
 
     def step(self, **feeds: np.ndarray) -> float:
-        return float(self._interpreter.run({**known(self.plan), **feeds})[0])
+        return float(self.result(**feeds))
+
+    def result(self, **feeds: np.ndarray) -> np.ndarray:
+        return self._interpreter.run({**known(self.plan), **feeds})[0]
 
     def __getitem__(self, name: str) -> np.ndarray:
         return joined(self._interpreter.variables[name], self._layouts[name], self.plan)

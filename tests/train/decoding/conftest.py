@@ -23,7 +23,8 @@ from meshtf.layers.transformer import (
     TransformerStack,
 )
 from meshtf.models import EncoderDecoder, TransformerLM
-from meshtf.train.decoding.programs import SCORE, Sizes
+from meshtf.train.decoding.programs import Sizes
+from tests.optimize.interpreted_training import InterpretedTraining
 
 VOCAB_SIZE, END = 5, 1
 CONFIG = AttentionConfig(2, 4)
@@ -45,9 +46,13 @@ def encoder_decoder() -> EncoderDecoder:
 
 @dataclasses.dataclass(frozen=True)
 class WholePasses:
-    """Log-probabilities [batch, length, vocab] of a model as its variables start, by one pass over whole sequences."""
+    """Log-probabilities [batch, length, vocab] of a model as its variables start, by one pass over whole sequences.
 
-    program: mtf.Function
+    A pass on the interpreter takes longer than a compiled one, but nothing is compiled: fifty cost as much.
+    """
+
+    program: InterpretedTraining
+    length: int
 
     @classmethod
     def of(cls, model: TransformerLM | EncoderDecoder, sizes: Sizes) -> WholePasses:
@@ -55,15 +60,14 @@ class WholePasses:
             logits = model.logits(features, is_training=False)
             return mtf.log_softmax(mtf.cast(logits, tf.float32), model.vocabulary.vocab)
 
-        return cls(mtf.function(log_probabilities, mtf.SpmdMeshImpl("cores:1", ""), inputs=sizes.features, name=SCORE))
+        return cls(InterpretedTraining(log_probabilities, sizes.features, "cores:1", ""), sizes.targets)
 
     def __call__(self, **features: np.ndarray) -> np.ndarray:
-        return self.program(**features).numpy()[..., :VOCAB_SIZE]
+        return self.program.result(**features)[..., :VOCAB_SIZE]
 
     def next_token(self, prefix: tuple[int, ...], **inputs: np.ndarray) -> np.ndarray:
         """[vocab], of the token behind a prefix; the batch is of size 1."""
-        length = self.program.graph.operations[0].outputs[0].shape.get_dim_by_name("length").size
-        targets = np.array([[*prefix, *[0] * (length - len(prefix))]], np.int32)
+        targets = np.array([[*prefix, *[0] * (self.length - len(prefix))]], np.int32)
         return self(targets=targets, **inputs)[0, len(prefix)]
 
 

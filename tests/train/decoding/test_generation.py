@@ -19,6 +19,7 @@ from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.decoding import GnmtRules, Penalties, Prompts, Sampling, Stops, beam_search, generate
 from meshtf.train.decoding.programs import Sizes
 from tests.house.sharpest import sharpest
+from tests.optimize.interpreted_training import InterpretedTraining
 from tests.train.decoding.conftest import SELF
 
 BATCH, LENGTH = mtf.Dimension("batch", 4), mtf.Dimension("length", 6)
@@ -77,9 +78,15 @@ def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
         assert_close(actual[name], value, terms=TERMS, what=name)
 
 
-def test_greedy_is_the_argmax_of_whole_passes(lm: TransformerLM, whole_passes: Any) -> None:
-    passes = whole_passes(lm, Sizes(BATCH.size, LENGTH.size))
-    found = generated(lm, Sampling())
+@pytest.fixture(scope="module")
+def greedy(lm: TransformerLM) -> dict[str, np.ndarray]:
+    return generated(lm, Sampling())
+
+
+def test_greedy_is_the_argmax_of_whole_passes(
+    lm: TransformerLM, greedy: dict[str, np.ndarray], whole_passes: Any
+) -> None:
+    passes, found = whole_passes(lm, Sizes(BATCH.size, LENGTH.size)), greedy
     assert_same(found, greedy_by_whole_passes(passes, (1,)))
     stops = (int(found["ids"][0, 3]), int(found["ids"][2, 3]), 1)
     stopped = generated(lm, Sampling(), stops, "batch:rows;heads:cols;vocab:cols")
@@ -87,10 +94,9 @@ def test_greedy_is_the_argmax_of_whole_passes(lm: TransformerLM, whole_passes: A
     assert stopped["lengths"].sum() < found["lengths"].sum()
 
 
-def test_prompts_are_read_as_far_as_the_longest_goes(lm: TransformerLM) -> None:
+def test_prompts_are_read_as_far_as_the_longest_goes(lm: TransformerLM, greedy: dict[str, np.ndarray]) -> None:
     longest = int(LENGTHS.max())
-    expected = generated(lm, Sampling())
-    assert_same(generated(lm, Sampling(), layout="batch:rows;memory_length:cols", longest=longest), expected)
+    assert_same(generated(lm, Sampling(), layout="batch:rows;memory_length:cols", longest=longest), greedy)
     with pytest.raises(IndexRangeError, match=f"the length of a prompt outside of .*: {longest} at"):
         generated(lm, Sampling(), longest=longest - 1)
 
@@ -99,9 +105,10 @@ def test_repeated_tokens_are_penalized(lm: TransformerLM) -> None:
     """By a loop over whole passes. The token that stands before all texts counts as one of them, as in Transformers."""
     penalty, model = 100.0, dataclasses.replace(lm, start_id=3)
     ids, lengths = np.where(np.arange(LENGTH.size) < LENGTHS[:, None], IDS, 0), LENGTHS.copy()
+    features = Sizes(BATCH.size, LENGTH.size).features
+    passes = InterpretedTraining(lambda targets: model.logits({"targets": targets}, False), features, "rows:1", "")
     for position in range(LENGTH.size):
-        inputs = {"targets": ([BATCH, LENGTH], ids)}
-        logits = interpret(lambda targets: model.logits({"targets": targets}, False), inputs, "rows:1").results
+        logits = passes.result(targets=ids)
         for row in range(BATCH.size):
             if lengths[row] == position < ENDS[row]:
                 own, seen = logits[row, position, : lm.vocabulary.vocab_size].copy(), [3, *ids[row, :position]]
@@ -120,7 +127,7 @@ def test_a_sequence_ends_where_its_last_tokens_are_those_of_a_stop(lm: Transform
         tuple(free["ids"][0, first : first + 2].tolist()),
         tuple(free["ids"][0, first - 1 : first + 1].tolist()),
     )
-    for layout in ("", "batch:rows;vocab:cols", "length:rows"):
+    for layout in ("batch:rows;vocab:cols", "length:rows"):
         found = generated(lm, Sampling(), (), layout, stops=Stops((), (across, pair, (2, 3))))
         for row in range(BATCH.size):
             added = free["ids"][row, LENGTHS[row] : free["lengths"][row]].tolist()

@@ -37,7 +37,7 @@ def with_bytes(model: TransformerLM | EncoderDecoder) -> Any:
     return dataclasses.replace(model, embedding=dataclasses.replace(model.embedding, vocabulary=table))
 
 
-def training_of(model: Any) -> Training:
+def training_of(model: Any, mesh_shape: str) -> Training:
     is_pair = isinstance(model, EncoderDecoder)
     task = TextTask(
         TextFiles("nowhere/*.txt"),
@@ -47,17 +47,17 @@ def training_of(model: Any) -> Training:
         arrangement=Pad(),
     )
     optimizer = mtf.optimize.SgdOptimizer(0.1)
-    return Training(model, task, optimizer, "rows:2", "batch:rows", batch_size=4, num_steps=1)
+    return Training(model, task, optimizer, mesh_shape, "batch:rows", batch_size=4, num_steps=1)
 
 
 @pytest.fixture(scope="module")
 def lm_training(lm: TransformerLM) -> Training:
-    return training_of(with_bytes(lm))
+    return training_of(with_bytes(lm), "rows:2")
 
 
 @pytest.fixture(scope="module")
 def pair_training(encoder_decoder: EncoderDecoder) -> Training:
-    return training_of(with_bytes(encoder_decoder))
+    return training_of(with_bytes(encoder_decoder), "rows:1")
 
 
 def texts(*lines: str) -> list[PromptText]:
@@ -85,17 +85,39 @@ def test_a_model_of_nan_still_has_results(lm_training: Training) -> None:
 
 
 def test_a_batch_changes_no_continuation(lm_training: Training) -> None:
-    prompts = texts("ab", "", "héllo", "abcdefghijk", "x")
-    together = list(continued(lm_training, prompts, max_new_tokens=3, batch_size=6))
-    apart = list(continued(lm_training, prompts, max_new_tokens=3, batch_size=2))
-    assert [[c.ids for c in one] for one in together] == [[c.ids for c in one] for one in apart]
-    assert [len(one[0].ids) for one in together] == [3, 3, 3, 1, 3]
-    assert [one[0].prompt for one in together] == [p.text for p in prompts]
-    first = together[0][0]
+    """Nor does a stop, which cuts it however it is spelt: one of two bytes, one of them in the middle of a character.
+    Ranks are those of what is left.
+    """
+    prompts, options = texts("ab", "", "héllo", "abcdefghijk", "x"), {"max_new_tokens": 6, "logprobs": 2}
+    together = [found for (found,) in continued(lm_training, prompts, batch_size=6, **options)]
+    assert [len(free.ids) for free in together] == [6, 6, 6, 1, 6]
+    assert [free.prompt for free in together] == [p.text for p in prompts]
+    stop = VOCABULARY.decode(together[0].ids)[1:3]
+    apart = continued(lm_training, prompts, batch_size=2, stop_texts=[stop, "never"], **options)
+    for (found,), free in zip(apart, together, strict=True):
+        same = free.tokens[: len(found.ids)]
+        assert [t.id for t in found.tokens] == [t.id for t in same]
+        assert found.is_stopped == (stop in VOCABULARY.decode(free.ids))
+        assert found.text == (free.text[: free.text.find(stop)] if found.is_stopped else free.text)
+        assert (stop in VOCABULARY.decode(found.ids)) == found.is_stopped
+        assert stop not in VOCABULARY.decode(found.ids[:-1])
+        likelihoods = [token.log_likelihood for token in found.tokens]
+        assert_close(likelihoods, [token.log_likelihood for token in same], terms=TERMS, dtype="float32")
+        assert_close(found.log_likelihood, sum(likelihoods), terms=len(likelihoods), dtype="float64")
+        assert [t.id for t in found.tokens] == found.ids == [t.likeliest[0].id for t in found.tokens]  # greedy
+        assert found.as_json()["tokens"][0]["likeliest"][1]["log_likelihood"] < likelihoods[0]
+    first = together[0]
     assert first.text == VOCABULARY.decode(first.ids)
-    assert_close(first.score, first.log_likelihood / 3, terms=1, dtype="float32")
+    assert_close(first.score, first.log_likelihood / 6, terms=1, dtype="float32")
     assert json.loads(json.dumps(first.as_json()))["ids"] == first.ids
-    assert first.as_text(1, shows_prompt=True).endswith(f", 3 tokens, cut\nab{first.text}")
+    assert first.as_text(1, shows_prompt=True).endswith(f", 6 tokens, cut\nab{first.text}")
+    of_ranks = {"method": "rank", "num_samples": 5, "num_results": 3, "max_new_tokens": 6}
+    ((first, *others),) = continued(
+        lm_training, texts("ab"), stop_texts=[VOCABULARY.decode([first.ids[0]])], **of_ranks
+    )
+    assert [c.rank for c in (first, *others)] == [1, 2, 3]
+    assert first.score >= others[0].score >= others[1].score
+    assert "tokens" not in first.as_json()
 
 
 @pytest.mark.long
@@ -106,26 +128,6 @@ def test_a_stop_is_not_in_the_text(lm_training: Training) -> None:
     assert found.is_stopped
     assert found.ids == free.ids[: free.ids.index(stop) + 1]
     assert found.text == VOCABULARY.decode(found.ids[:-1])
-
-
-def test_a_text_is_cut_at_a_stop_however_it_is_spelt(lm_training: Training) -> None:
-    """A stop of two bytes, one of them in the middle of a character. Ranks are those of what is left."""
-    ((free,),) = continued(lm_training, texts("ab"), max_new_tokens=6, logprobs=2)
-    stop = VOCABULARY.decode(free.ids)[1:3]
-    ((found,),) = continued(lm_training, texts("ab"), max_new_tokens=6, stop_texts=[stop, "never"], logprobs=2)
-    assert (found.text, found.is_stopped) == (free.text[: free.text.find(stop)], True)
-    assert stop in VOCABULARY.decode(found.ids)
-    assert stop not in VOCABULARY.decode(found.ids[:-1])
-    assert found.tokens == free.tokens[: len(found.ids)]
-    likelihoods = [token.log_likelihood for token in found.tokens]
-    assert_close(found.log_likelihood, sum(likelihoods), terms=len(likelihoods), dtype="float64")
-    assert [t.id for t in found.tokens] == found.ids == [t.likeliest[0].id for t in found.tokens]  # greedy
-    assert found.as_json()["tokens"][0]["likeliest"][1]["log_likelihood"] < likelihoods[0]
-    options = {"method": "rank", "num_samples": 5, "num_results": 3, "max_new_tokens": 6}
-    ((first, *others),) = continued(lm_training, texts("ab"), stop_texts=[VOCABULARY.decode([free.ids[0]])], **options)
-    assert [c.rank for c in (first, *others)] == [1, 2, 3]
-    assert first.score >= others[0].score >= others[1].score
-    assert "tokens" not in first.as_json()
 
 
 def test_beams_of_an_encoders_outputs(pair_training: Training) -> None:
@@ -144,7 +146,7 @@ def test_scores_are_the_log_softmax_of_whole_passes(lm_training: Training, whole
     total = 0.0
     for line, score in zip(lines, found, strict=True):
         ids = VOCABULARY.encode(line)
-        rows = passes(targets=np.array([ids + [0] * (LENGTH - len(ids))], np.int32)).numpy()[0]
+        rows = passes.result(targets=np.array([ids + [0] * (LENGTH - len(ids))], np.int32))[0]
         assert_close(
             score.log_likelihood, sum(float(rows[i, t]) for i, t in enumerate(ids)), terms=TERMS, dtype="float32"
         )
@@ -186,7 +188,7 @@ def test_scores_of_pairs_count_the_end(pair_training: Training, whole_passes: An
     inputs = np.array([[*VOCABULARY.encode("ab"), 1] + [0] * (INPUTS_LENGTH - 3)], np.int32)
     targets = np.array([[*VOCABULARY.encode("cd"), 1] + [0] * (LENGTH - 3)], np.int32)
     passes = whole_passes(pair_training.model, Sizes(1, LENGTH, INPUTS_LENGTH)).program
-    rows = passes(targets=targets, inputs=inputs).numpy()[0]
+    rows = passes.result(targets=targets, inputs=inputs)[0]
     assert_close(
         score.log_likelihood, sum(float(rows[i, targets[0, i]]) for i in range(3)), terms=TERMS, dtype="float32"
     )

@@ -28,13 +28,15 @@ BYTE, END = 2, 1
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, Training]:
     path = tmp_path_factory.mktemp("run")
-    training = write_small_run(path)
+    training = write_small_run(path, 'Training.mesh_shape = "rows:1"', 'Training.layout = ""')
     return RunFolder(path), training
 
 
-def work_of(run: tuple[RunFolder, Training], **options: Any) -> ContinuedTexts:
+def work_of(
+    run: tuple[RunFolder, Training], mesh_impl: mtf.SpmdMeshImpl | None = None, **options: Any
+) -> ContinuedTexts:
     folder, training = run
-    work = ContinuedTexts(training, mesh_of(training), Decoding(**options), PROMPTS)
+    work = ContinuedTexts(training, mesh_impl or mesh_of(training), Decoding(**options), PROMPTS)
     work.restore(folder)
     return work
 
@@ -88,9 +90,11 @@ def test_penalties_stops_and_likelihoods_go_with_a_constraint(run: tuple[RunFold
 
 
 def test_draws_depend_on_the_prompts_number_alone_and_the_form_wins_over_bans(run: tuple[RunFolder, Training]) -> None:
-    """No letter comes twice. The text ends when the form is whole, although it is to have more tokens."""
+    """And not on the mesh. No letter comes twice. The text ends when the form is whole, although it is to have more
+    tokens."""
     options = {"method": "sample", "regex": "[a-zA-Z]{5}", "no_repeat_ngram_size": 1, "min_new_tokens": 9, "seed": 2}
-    together, alone = (list(work_of(run, batch_size=size, **options)) for size in (4, 2))
+    together = list(work_of(run, batch_size=4, **options))
+    alone = list(work_of(run, mtf.SpmdMeshImpl("rows:2", "batch:rows"), batch_size=2, **options))
     assert [found.ids for (found,) in together] == [found.ids for (found,) in alone]
     for prompt, (found,) in zip(PROMPTS, together, strict=True):
         assert re.fullmatch("[a-zA-Z]{5}", found.text)
