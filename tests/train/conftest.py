@@ -56,7 +56,7 @@ def tiny_task() -> ArrayTask:
     return ArrayTask("tiny", shapes, train=tiny_features(NUM_TRAIN, 0), held_out=tiny_features(NUM_HELD_OUT, 1))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_training() -> Callable[..., Training]:
     """Makes a training of eight steps, with changes."""
 

@@ -45,7 +45,7 @@ def evaluated(training: Training) -> Evaluation:
     return evaluation
 
 
-@pytest.mark.parametrize("batch_size", [4, 8, 12])
+@pytest.mark.parametrize("batch_size", [4, pytest.param(8, marks=pytest.mark.long), 12])
 def test_means_are_those_of_all_examples_whatever_the_batch_size(tiny_training: Make, batch_size: int) -> None:
     """Eleven examples: no batch size divides them."""
     training = tiny_training(model=SumModel(), batch_size=batch_size)
@@ -141,7 +141,9 @@ class Weighted:
         return self._metrics(features["x"] * w, features["targets_weights"])
 
 
-@pytest.mark.parametrize("layout", ["batch:rows", "batch:rows;length:cols", "d_model:rows"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param("batch:rows", marks=pytest.mark.long), "batch:rows;length:cols", "d_model:rows"]
+)
 def test_padding_never_counts_where_a_metric_tells_of_the_whole_batch(tiny_training: Make, layout: str) -> None:
     """Eleven examples in batches of four: for the last three there is a program of their own, which two rows need not
     divide. The loss is a scalar, as README has it; the other metric knows no example either."""

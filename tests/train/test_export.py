@@ -21,7 +21,10 @@ from meshtf.train import Training
 from meshtf.train.configuration import ConfigurationError, read_configuration
 from meshtf.train.data import ArrayTask, ByteVocabulary, TextTask
 from meshtf.train.decoding import Decoding
-from meshtf.train.export import check_output, exported_model
+from meshtf.train.decoding.encoded_text import TextLimits
+from meshtf.train.decoding.programs import greatest_sizes
+from meshtf.train.export import ExportedModel, check_output, exported_model
+from meshtf.train.export import text_signatures as functions_of_text
 from meshtf.train.step_programs import training_step
 from meshtf.train.training import configured_training
 from tests.train.decoding.small_run import LENGTH, write_small_run
@@ -122,19 +125,17 @@ class _PaddedWithEnds(ByteVocabulary):
 
 
 def test_an_end_within_a_text_is_a_token_where_padding_is_the_same_id(
-    text_training: Training, text_signatures: dict[str, Any], tmp_path: Path
+    text_training: Training, text_export: ExportedModel, text_signatures: dict[str, Any]
 ) -> None:
-    assert isinstance(text_training.task, TextTask)
-    task = dataclasses.replace(text_training.task, vocabulary=_PaddedWithEnds())
-    training = dataclasses.replace(text_training, task=task)
-    found = written_signatures(training, tmp_path, Decoding(method="beam", beam_size=2, max_new_tokens=2))
+    sizes = dataclasses.replace(greatest_sizes(text_training), batch=2)
+    signatures = functions_of_text(text_export.programs, TextLimits.of(sizes, BEAMS), _PaddedWithEnds())
+    found = {name: tf.function(signatures[name][0], autograph=False) for name in ("score", "serving_default")}
     ids, others = tf.constant([[70, 1, 72, 73], [72, 73, 1, 1]]), tf.constant([[70, 1, 72, 73], [72, 73, 0, 0]])
-    scores, wanted = (
-        x["score"](ids=y)["log_likelihoods"].numpy() for x, y in ((found, ids), (text_signatures, others))
-    )
+    scores = found["score"](ids)["log_likelihoods"].numpy()
+    wanted = text_signatures["score"](ids=others)["log_likelihoods"].numpy()
     assert_close(scores, wanted, terms=TERMS)
     assert np.all(wanted[0, 1:] < 0)
-    again = found["serving_default"](ids=ids)
+    again = found["serving_default"](ids)
     np.testing.assert_array_equal(again["ids"][0, 0, :4], ids[0])
     np.testing.assert_array_equal(again["lengths"], text_signatures["serving_default"](ids=others)["lengths"])
 
@@ -176,15 +177,22 @@ def test_a_token_of_no_vocabulary_is_refused_by_every_signature(text_signatures:
         text_signatures[name](ids=tf.where(ids == token, BEYOND - 1, ids), **more)
 
 
+BEAMS = Decoding(method="beam", beam_size=2, max_new_tokens=2)
+
+
 @pytest.fixture(scope="module")
-def text_signatures(text_training: Training, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    beams = Decoding(method="beam", beam_size=2, max_new_tokens=2)
-    return written_signatures(text_training, tmp_path_factory.mktemp("saved"), beams)
-
-
-def written_signatures(training: Training, folder: Path, decoding: Decoding) -> dict[str, Any]:
-    exported = exported_model(training, decoding, batch_size=2)
+def text_export(text_training: Training) -> ExportedModel:
+    exported = exported_model(text_training, BEAMS, batch_size=2)
     exported.restorable.initialize()
+    return exported
+
+
+@pytest.fixture(scope="module")
+def text_signatures(text_export: ExportedModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return written_signatures(text_export, tmp_path_factory.mktemp("saved"))
+
+
+def written_signatures(exported: ExportedModel, folder: Path) -> dict[str, Any]:
     exported.write(folder / "saved", {})
     model = tf.saved_model.load(str(folder / "saved"))
     return {"model": model, **model.signatures}  # which live as long as their model
@@ -224,7 +232,9 @@ def of_text(folder: Path, **names: str) -> Training:
 @pytest.mark.long
 def test_ids_of_an_encoder_are_refused_too(tmp_path: Path) -> None:
     training = of_text(tmp_path, size="t5_1_1", model="EncoderDecoder", objective="SpanCorruption")
-    signatures = written_signatures(training, tmp_path, Decoding(max_new_tokens=2))
+    exported = exported_model(training, Decoding(max_new_tokens=2), batch_size=2)
+    exported.restorable.initialize()
+    signatures = written_signatures(exported, tmp_path)
     right, wrong = tf.constant([[5, 1, 0], [6, 7, 1]]), tf.constant([[5, 1, 0], [6, 278, 1]])
     of_inputs = "inputs has an id outside of 0 to 277: 278 in row 1 at position 1"
     with pytest.raises(tf.errors.InvalidArgumentError, match=of_inputs):
@@ -241,15 +251,18 @@ def test_ids_of_an_encoder_are_refused_too(tmp_path: Path) -> None:
 def test_ids_and_positions_of_a_prediction_are_refused(tmp_path: Path) -> None:
     """Whatever the model looks up, as in training: tokens, and their positions of a table."""
     training = of_text(tmp_path, size="bert", model="MaskedLM", objective="MaskedLanguageModel")
-    predict = written_signatures(training, tmp_path, Decoding())["predict"]
-    shapes = {name: [3, *spec.shape[1:]] for name, spec in predict.structured_input_signature[1].items()}
+    exported = exported_model(training, Decoding(), batch_size=2)
+    exported.restorable.initialize()
+    (body, specs), *_ = exported.signatures(exported.programs).values()
+    predict = tf.function(body, input_signature=specs, autograph=False)
+    shapes = {spec.name: [3, *spec.shape[1:]] for spec in specs}
     right = {name: np.ones(shape, np.int32) for name, shape in shapes.items()}
-    predict(**{name: tf.constant(x) for name, x in right.items()})
+    predict(*map(tf.constant, right.values()))
     for name, bad in (("inputs", 278), ("inputs", -1), ("inputs_position", 10**6)):
         given = {key: x.copy() for key, x in right.items()}
         given[name][2, 5] = bad
         with pytest.raises(tf.errors.InvalidArgumentError, match=rf"{name} has .* {bad} in row 2 at position 5"):
-            predict(**{key: tf.constant(x) for key, x in given.items()})
+            predict(*map(tf.constant, given.values()))
 
 
 def test_what_a_model_looks_up_beyond_what_it_is_fed_is_refused(tiny_training: Callable[..., Training]) -> None:

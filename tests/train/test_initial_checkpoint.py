@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +23,24 @@ from tests.train.conftest import TinyModel
 Make = Callable[..., Training]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tiny_training(tiny_training: Make) -> Make:
     """On one core, which costs least."""
     return functools.partial(tiny_training, mesh_shape="cores:1", layout="")
+
+
+@dataclasses.dataclass(frozen=True)
+class Before:
+    """A run of two steps, in whose folder the others find their weights."""
+
+    path: str
+    values: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def before(tiny_training: Make, tmp_path_factory: pytest.TempPathFactory) -> Before:
+    path = tmp_path_factory.mktemp("before")
+    return Before(str(path), values(trained(tiny_training(num_steps=2), path)))
 
 
 def trained(training: Training, path: Path) -> Trainer:
@@ -40,20 +55,18 @@ def values(trainer: Trainer) -> dict[str, np.ndarray]:
 
 
 def test_weights_are_taken_over_and_the_rest_begins_anew(
-    tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_training: Make, before: Before, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = values(trained(tiny_training(num_steps=2), tmp_path / "before"))
-    capsys.readouterr()
     frozen = mtf.optimize.ParameterGroups(
         [("^hidden/", mtf.optimize.FrozenOptimizer())], default=mtf.optimize.AdamWOptimizer(0.05)
     )
-    given = str(tmp_path / "before")
-    fine_tuning = tiny_training(num_steps=2, optimizer=frozen, initial_checkpoint=given)
+    fine_tuning = tiny_training(num_steps=2, optimizer=frozen, initial_checkpoint=before.path)
+    capsys.readouterr()
     after = values(trained(fine_tuning, tmp_path / "after"))
-    assert capsys.readouterr().out.startswith(f"begins with:   4 tensors of {given}\n")
+    assert capsys.readouterr().out.startswith(f"begins with:   4 tensors of {before.path}\n")
     for name in ("hidden/kernel", "hidden/bias"):
-        np.testing.assert_array_equal(after[name], before[name])
-    assert not np.array_equal(after["out/kernel"], before["out/kernel"])
+        np.testing.assert_array_equal(after[name], before.values[name])
+    assert not np.array_equal(after["out/kernel"], before.values["out/kernel"])
     assert after["adam/step"] == 2
 
     trainer = Trainer(fine_tuning)
@@ -61,59 +74,53 @@ def test_weights_are_taken_over_and_the_rest_begins_anew(
     np.testing.assert_array_equal(values(trainer)["out/kernel"], after["out/kernel"], "the run's own goes first")
 
 
-def test_with_the_optimizers_state_training_goes_on(tiny_training: Make, tmp_path: Path) -> None:
+def test_with_the_optimizers_state_training_goes_on(tiny_training: Make, before: Before, tmp_path: Path) -> None:
     """Quantization-aware training is the one thing that may begin then: with ranges and a count of steps of 0."""
-    before = values(trained(tiny_training(num_steps=2), tmp_path / "before"))
-    given = InitialCheckpoint(str(tmp_path / "before"), with_optimizer_state=True)
+    given = InitialCheckpoint(before.path, with_optimizer_state=True)
     static = QuantizationAware(Quantization(activations="static"))
     trainer = Trainer(tiny_training(initial_checkpoint=given, quantization_aware=static))
     assert resumed_start(trainer, RunFolder.made(tmp_path / "after")).step == 0
     new = {"hidden/kernel/input_range", "out/kernel/input_range", "quantization_aware/step"}
     for name, value in values(trainer).items():
-        np.testing.assert_array_equal(value, 0 if name in new else before[name])
+        np.testing.assert_array_equal(value, 0 if name in new else before.values[name])
     assert new <= values(trainer).keys()
 
 
 def test_a_new_head_begins_anew_and_is_named(
-    tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_training: Make, before: Before, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = values(trained(tiny_training(num_steps=1, model=TinyModel(hidden=8)), tmp_path / "before"))
     rules = [("out/(.*)", None), ("hidden/kernel", "hidden/kernel")]
-    given = InitialCheckpoint(str(tmp_path / "before"), rules)
+    given = InitialCheckpoint(before.path, rules)
     trainer = Trainer(tiny_training(initial_checkpoint=given))
     capsys.readouterr()
     resumed_start(trainer, RunFolder.made(tmp_path / "after"))
     assert "; anew: out/kernel, out/bias" in capsys.readouterr().out
-    np.testing.assert_array_equal(trainer.variables["hidden/kernel"], before["hidden/kernel"])
-    assert not np.array_equal(trainer.variables["out/kernel"], before["out/kernel"])
+    np.testing.assert_array_equal(trainer.variables["hidden/kernel"], before.values["hidden/kernel"])
+    assert not np.array_equal(trainer.variables["out/kernel"], before.values["out/kernel"])
 
 
-def test_adapters_go_before_the_weights_beside_them(tiny_training: Make, tmp_path: Path) -> None:
-    before = values(trained(tiny_training(num_steps=1), tmp_path / "before"))
+def test_adapters_go_before_the_weights_beside_them(tiny_training: Make, before: Before, tmp_path: Path) -> None:
     np.savez(tmp_path / "adapters.npz", **{"out/bias": np.array([7.0], np.float32)})
-    given = InitialCheckpoint(str(tmp_path / "before"), adapters=str(tmp_path / "adapters.npz"))
+    given = InitialCheckpoint(before.path, adapters=str(tmp_path / "adapters.npz"))
     trainer = Trainer(tiny_training(initial_checkpoint=given))
     resumed_start(trainer, RunFolder.made(tmp_path / "after"))
     assert trainer.variables["out/bias"] == [7.0]
-    np.testing.assert_array_equal(trainer.variables["out/kernel"], before["out/kernel"])
+    np.testing.assert_array_equal(trainer.variables["out/kernel"], before.values["out/kernel"])
 
 
-def test_adapters_without_a_place_are_named(tiny_training: Make, tmp_path: Path) -> None:
-    trained(tiny_training(num_steps=1), tmp_path / "before")
+def test_adapters_without_a_place_are_named(tiny_training: Make, before: Before, tmp_path: Path) -> None:
     np.savez(tmp_path / "adapters.npz", **{"hidden/kernel_lora_a": np.zeros([4, 1], np.float32)})
-    given = InitialCheckpoint(str(tmp_path / "before"), adapters=str(tmp_path / "adapters.npz"))
+    given = InitialCheckpoint(before.path, adapters=str(tmp_path / "adapters.npz"))
     trainer = Trainer(tiny_training(initial_checkpoint=given))
     with pytest.raises(CheckpointError, match=r"have 1 tensor that the model has no place for, .*kernel_lora_a"):
         resumed_start(trainer, RunFolder.made(tmp_path / "after"))
     assert list((tmp_path / "after").iterdir()) == []
 
 
-def test_what_does_not_fit_is_named_and_nothing_begins(tiny_training: Make, tmp_path: Path) -> None:
-    trained(tiny_training(num_steps=1), tmp_path / "before")
-    given = str(tmp_path / "before")
+def test_what_does_not_fit_is_named_and_nothing_begins(tiny_training: Make, before: Before, tmp_path: Path) -> None:
     refusals: list[tuple[Any, str]] = [
-        (given, r"(?s)hidden/kernel is \[4, 8\] float32 there and \[4, 6\].*InitialCheckpoint\.rules = "),
-        (InitialCheckpoint(given, [("nothing", None)]), "nothing"),
+        (before.path, r"(?s)hidden/kernel is \[4, 8\] float32 there and \[4, 6\].*InitialCheckpoint\.rules = "),
+        (InitialCheckpoint(before.path, [("nothing", None)]), "nothing"),
         (str(tmp_path / "absent"), "is not the folder of a checkpoint"),
     ]
     for initial, message in refusals:

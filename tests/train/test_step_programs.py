@@ -26,10 +26,16 @@ TERMS = (2 * (4 + 8 + FUNCTION_TERMS), 8 * 6, 4 * FUNCTION_TERMS)
 """Roundings of one step of the tiny model: two layers, there and back, a sum over the batch's elements, the update."""
 
 
-def losses(training: Training, num_steps: int = 4) -> list[float]:
-    trainer = Trainer(training)
+def losses(trainer: Trainer, num_steps: int = 4) -> list[float]:
+    training = trainer.training
     batches = training.task.training_batches(training.batch_size, training.seed)
     return [float(trainer.train_step(**next(batches))[LOSS]) for _ in range(num_steps)]
+
+
+@pytest.fixture(scope="module")
+def plain_losses(tiny_training: Make) -> list[float]:
+    """Of a training without any option."""
+    return losses(Trainer(tiny_training()))
 
 
 def with_loss(metric: Callable[[mtf.Tensor, mtf.Tensor], Any], name: str = LOSS) -> Any:
@@ -43,10 +49,10 @@ def with_loss(metric: Callable[[mtf.Tensor, mtf.Tensor], Any], name: str = LOSS)
     return Model()
 
 
-def test_microbatches_give_the_losses_of_the_whole_batch(tiny_training: Make) -> None:
+def test_microbatches_give_the_losses_of_the_whole_batch(tiny_training: Make, plain_losses: list[float]) -> None:
     """With dropout, and parts of which different numbers of targets count."""
-    parts = losses(tiny_training(num_microbatches=4))
-    assert_close(parts, losses(tiny_training()), terms=TERMS, steps=np.arange(len(parts)), dtype="float32")
+    parts = losses(Trainer(tiny_training(num_microbatches=4)))
+    assert_close(parts, plain_losses, terms=TERMS, steps=np.arange(len(parts)), dtype="float32")
 
 
 def test_the_range_of_an_activation_is_the_mean_over_microbatches(tiny_training: Make) -> None:
@@ -112,7 +118,7 @@ class WithVectors:
         return {LOSS: x * w, "places": places, "rows": (rows, mtf.ones_like(rows)), "element": x}
 
 
-@pytest.mark.parametrize("num_microbatches", [1, 4])
+@pytest.mark.parametrize("num_microbatches", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_vectors_of_the_model_keep_their_shape(tiny_training: Make, num_microbatches: int) -> None:
     training = tiny_training(model=WithVectors(), num_microbatches=num_microbatches, mesh_shape="rows:2;cols:2")
     batch = next(training.task.training_batches(training.batch_size, training.seed))
@@ -145,13 +151,12 @@ def test_a_batch_in_which_nothing_counts_changes_nothing(tiny_training: Make) ->
     np.testing.assert_array_equal(trainer.variables["out/kernel"], before)
 
 
-def test_bfloat16_activations_leave_variables_in_float32(tiny_training: Make) -> None:
-    training = tiny_training(activation_dtype="bfloat16", num_microbatches=2)
-    trainer = Trainer(training)
-    loss = float(trainer.train_step(**next(training.task.training_batches(8, 0)))[LOSS])
+def test_bfloat16_activations_leave_variables_in_float32(tiny_training: Make, plain_losses: list[float]) -> None:
+    trainer = Trainer(tiny_training(activation_dtype="bfloat16", num_microbatches=2))
+    (loss,) = losses(trainer, 1)
     assert trainer.variables.slices("hidden/kernel").dtype == tf.float32
     assert trainer.train_step.graph.variables["hidden/kernel"].outputs[0].dtype == tf.bfloat16
-    assert_close(loss, losses(tiny_training(), 1)[0], terms=6, dtype="bfloat16")
+    assert_close(loss, plain_losses[0], terms=6, dtype="bfloat16")
 
 
 def test_gradients_are_checked_on_demand(tiny_training: Make) -> None:
@@ -222,11 +227,9 @@ def test_a_rule_without_effect_is_an_error(tiny_training: Make) -> None:
         Trainer(tiny_training(layout="batch:rows;hiden:rows"))
 
 
-def test_parameters_may_be_kept_in_another_layout(tiny_training: Make) -> None:
-    training = tiny_training(parameter_layout="hidden:rows")
-    trainer = Trainer(training)
-    assert_close(losses(training), losses(tiny_training()), terms=TERMS, steps=np.arange(4), dtype="float32")
-    trainer.train_step.initialize()
+def test_parameters_may_be_kept_in_another_layout(tiny_training: Make, plain_losses: list[float]) -> None:
+    trainer = Trainer(tiny_training(parameter_layout="hidden:rows"))
+    assert_close(losses(trainer), plain_losses, terms=TERMS, steps=np.arange(4), dtype="float32")
     assert trainer.variables.slices("hidden/kernel").slices[0].shape == [4, 4]
 
 

@@ -11,6 +11,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.array_task import ArrayTask
 from meshtf.train.digits import digits
 from meshtf.train.task import WEIGHTS, Position, Task, TaskByRows
+from tests.house.sharpest import sharpest
 
 FEATURES = {"x": np.arange(10, dtype=np.int32), "y": np.arange(20, dtype=np.float32).reshape(10, 2)}
 SHAPES = {"x": mtf.Shape([]), "y": mtf.Shape([("pair", 2)])}
@@ -46,7 +47,7 @@ def test_batches_depend_on_seed_and_position_alone() -> None:
     assert (batches != first_batches(7, seed=1)).any()
 
 
-@pytest.mark.parametrize("num_processes", [1, 2, 4])
+@pytest.mark.parametrize("num_processes", sharpest([1, 2, 4], [2]))
 def test_rows_that_processes_make_are_those_of_whole_batches(num_processes: int) -> None:
     """Over the ends of epochs, and from a position."""
     each = 4 // num_processes

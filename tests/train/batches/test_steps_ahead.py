@@ -41,10 +41,13 @@ class Watch(Callback):
             raise ValueError("a callback's own fault")
 
 
-def trained(training: Training, folder: Path, *, on_tpu: bool = True, watch: Watch | None = None) -> Trainer:
-    """Trains from the newest checkpoint in a folder on."""
+def trainer_of(training: Training, *, on_tpu: bool = True) -> Trainer:
     kind = mtf.TpuMeshImpl if on_tpu else mtf.SpmdMeshImpl
-    trainer = Trainer(training, kind(training.mesh_shape, training.layout, options=training.mesh_options))
+    return Trainer(training, kind(training.mesh_shape, training.layout, options=training.mesh_options))
+
+
+def trained(trainer: Trainer, folder: Path, watch: Watch | None = None) -> Trainer:
+    """Trains from the newest checkpoint in a folder on."""
     run_folder = RunFolder.made(folder)
     start = resumed_start(trainer, run_folder)
     TrainingRun(trainer, run_folder, start, StopRequest(), [] if watch is None else [watch]).run()
@@ -58,20 +61,20 @@ def losses(folder: Path) -> dict[int, float]:
 def test_a_run_ends_alike_in_parts_and_after_a_callback_that_fails(tiny_training: Make, tmp_path: Path) -> None:
     training = tiny_training(mesh_shape="rows:2", layout="batch:rows", evaluate_every=4, num_steps=12)
     watch = Watch()
-    whole = trained(training, tmp_path / "whole", watch=watch)
+    whole = trained(trainer_of(training), tmp_path / "whole", watch)
     assert watch.told == list(range(1, 13))
 
-    failing = Watch(save_at=1, fail_at=5)
+    failing, again = Watch(save_at=1, fail_at=5), trainer_of(training)
     with pytest.raises(Exception, match="resumes from the checkpoint of step 7"):  # two were under way when it failed
-        trained(training, tmp_path / "parts", watch=failing)
+        trained(again, tmp_path / "parts", failing)
     assert failing.told == [1, 2, 3, 4, 5]
     assert RunFolder(tmp_path / "parts").checkpoints().steps() == [3, 7]  # and two when it asked for the first
 
     asked = Watch(stop_at=9)
-    trained(training, tmp_path / "parts", watch=asked)
+    trained(again, tmp_path / "parts", asked)
     assert asked.told == [8, 9, 10, 11]  # two were under way when it asked
     assert RunFolder(tmp_path / "parts").checkpoints().steps()[-1] == 11
-    again = trained(training, tmp_path / "parts")
+    trained(again, tmp_path / "parts")
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
     assert digest_of(again.variables) == digest_of(whole.variables)
 
@@ -79,9 +82,9 @@ def test_a_run_ends_alike_in_parts_and_after_a_callback_that_fails(tiny_training
 @pytest.mark.long
 def test_a_run_goes_on_on_virtual_cpus(tiny_training: Make, tmp_path: Path) -> None:
     training = tiny_training(mesh_shape="rows:2;cols:2", layout="batch:rows;hidden:cols")
-    trained(training, tmp_path / "cpus", on_tpu=False)
-    trained(dataclasses.replace(training, num_steps=5), tmp_path / "both")
-    trained(training, tmp_path / "both", on_tpu=False)
+    trained(trainer_of(training, on_tpu=False), tmp_path / "cpus")
+    trained(trainer_of(dataclasses.replace(training, num_steps=5)), tmp_path / "both")
+    trained(trainer_of(training, on_tpu=False), tmp_path / "both")
     assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "cpus"), rel=1e-5)
 
 
@@ -98,7 +101,7 @@ def test_a_step_that_fails_is_named_and_those_after_it_do_nothing(tiny_training:
             return {"loss": (loss + 0.0 * mtf.sqrt(1.5 - taken, name="rooted"), weights)}
 
     with pytest.raises(NonFiniteError) as caught:
-        trained(tiny_training(model=Model()), tmp_path)
+        trained(trainer_of(tiny_training(model=Model())), tmp_path)
     assert str(caught.value).startswith("step 3: the loss: a NaN or an infinity in ")
     assert "The first NaN is in rooted [] float32, at " in str(caught.value)
     assert list(losses(tmp_path)) == [1, 2]

@@ -45,15 +45,15 @@ def test_the_best_is_kept_by_each_metric_and_the_end_comes_alike_undisturbed_and
     reason = f"held-out loss was {losses[1]:.4f} after step 1, and no better in 4 evaluations in a row"
     assert f"step 5: stopping early: {reason}" in told
 
-    run(training, tmp_path / "parts", stop_after=3)
-    resumed = run(training, tmp_path / "parts")
+    trainer = run(training, tmp_path / "parts", stop_after=3).trainer
+    resumed = run(training, tmp_path / "parts", trainer=trainer)
     assert (resumed.start.step, resumed.losses, resumed.held_out) == (3, whole.losses, whole.held_out)
     assert resumed.folder.checkpoints().steps() == whole.folder.checkpoints().steps()
     assert states(resumed) == states(whole)
     assert digest_of(resumed.trainer.variables) == digest_of(whole.trainer.variables)
 
     capsys.readouterr()
-    again = run(training, tmp_path / "parts")
+    again = run(training, tmp_path / "parts", trainer=trainer)
     assert (again.evaluation, again.lines) == (resumed.evaluation, resumed.lines)
     assert reason in capsys.readouterr().out
 

@@ -30,6 +30,7 @@ def training(tmp_path: Path) -> Training:
         "TextTask.num_evaluation_examples = 4",
         "Training.num_steps = 2",
         "Training.evaluate_every = 1",
+        "TransformerStack.sublayers = [@FeedForward()]",
     )
     gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [*BINDINGS, *more])
     return configured_training()

@@ -58,11 +58,17 @@ class Recorder(Callback):
         return {"count": self.count}
 
 
-def test_events_of_a_run_that_is_stopped_and_resumed(tiny_training: Make, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trainer(tiny_training: Make) -> Trainer:
+    """Of three steps, and an evaluation after two. Runs of it go on with its weights, whatever these are by then."""
+    return Trainer(tiny_training(num_steps=3, evaluate_every=2))
+
+
+def test_events_of_a_run_that_is_stopped_and_resumed(trainer: Trainer, tmp_path: Path) -> None:
     """Two of a kind keep states of their own. An evaluation that is due where a run is stopped comes with the next."""
     recorder = Recorder()
-    training = tiny_training(num_steps=3, evaluate_every=2, callbacks=[Recorder(), recorder])
-    run(training, tmp_path, stop_after=2)
+    training = dataclasses.replace(trainer.training, callbacks=[Recorder(), recorder])
+    run(training, tmp_path, 2, trainer)
     assert recorder.events == [
         ("start", 0, {}),
         ("step", 1),
@@ -71,7 +77,7 @@ def test_events_of_a_run_that_is_stopped_and_resumed(tiny_training: Make, tmp_pa
         ("end", Outcome.INTERRUPTED),
     ]
     recorder.events.clear()
-    run(training, tmp_path)
+    run(training, tmp_path, trainer=trainer)
     assert recorder.events == [
         ("start", 2, {"count": 2}),
         ("evaluation", 2),
@@ -93,14 +99,14 @@ def test_after_a_kill_who_decides_is_told_again_of_an_evaluation_and_who_observe
 ) -> None:
     """An evaluation was due where the run was stopped; the next made it, and was killed before its first checkpoint."""
     training = tiny_training(num_steps=4, evaluate_every=2)
-    run(training, tmp_path, stop_after=2)
+    trainer = run(training, tmp_path, stop_after=2).trainer
     for is_first, callbacks in [
         (True, [Recorder(), Watcher()]),
         (False, [Recorder(), Watcher()]),
         (False, [Watcher()]),
     ]:
         capsys.readouterr()
-        resumed = run(dataclasses.replace(training, callbacks=callbacks), tmp_path, stop_after=3)
+        resumed = run(dataclasses.replace(training, callbacks=callbacks), tmp_path, 3, trainer)
         shutil.rmtree(resumed.folder.checkpoints().place(3))
         told = [callback for callback in callbacks if ("evaluation", 2) in callback.events]
         assert told == [callback for callback in callbacks if is_first or not callback.is_observer]
@@ -156,12 +162,12 @@ class HasNoState(Callback):
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_a_callback_that_fails_ends_training_with_a_checkpoint(
-    callback: Callback, event: str, step: int, saved: list[int], tiny_training: Make, tmp_path: Path
+    callback: Callback, event: str, step: int, saved: list[int], trainer: Trainer, tmp_path: Path
 ) -> None:
     recorder = Recorder()
-    training = tiny_training(num_steps=3, evaluate_every=2, callbacks=[callback, recorder])
+    training = dataclasses.replace(trainer.training, callbacks=[callback, recorder])
     with pytest.raises(CallbackError) as caught:
-        run(training, tmp_path)
+        run(training, tmp_path, trainer=trainer)
     message = str(caught.value)
     assert message.startswith(f"callback {callback.name} failed in {event} after step {step}: ")
     assert RunFolder(tmp_path).checkpoints().steps() == saved
@@ -177,10 +183,10 @@ def test_a_callback_that_fails_ends_training_with_a_checkpoint(
 
 
 def test_an_observer_that_fails_is_left_out_and_training_goes_on(
-    tiny_training: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trainer: Trainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     callbacks = [Watches("on_start", 0), Watches("on_step"), Watches("on_evaluation"), Watches("on_end")]
-    ended = run(tiny_training(num_steps=3, evaluate_every=2, callbacks=callbacks), tmp_path)
+    ended = run(dataclasses.replace(trainer.training, callbacks=callbacks), tmp_path, trainer=trainer)
     assert ended.evaluation is not None
     out = capsys.readouterr().out
     for event, step in (("on_start", 0), ("on_step", 2), ("on_evaluation", 2), ("on_end", 3)):
@@ -189,7 +195,7 @@ def test_an_observer_that_fails_is_left_out_and_training_goes_on(
 
 
 def test_callbacks_that_do_not_ask_cost_no_fetch(
-    tiny_training: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step runs its program once, and each result comes to the host once, with callbacks and without."""
 
@@ -213,11 +219,10 @@ def test_callbacks_that_do_not_ask_cost_no_fetch(
         def __getattr__(self, name: str) -> Any:
             return getattr(self._step, name)
 
-    found = []
+    found, step = [], trainer.train_step
     for folder, callbacks in (("without", []), ("with", [Callback(), Watches("nowhere"), Recorder()])):
         counts = {"steps": 0, "fetches": 0}
-        trainer = Trainer(tiny_training(num_steps=3))
-        monkeypatch.setattr(trainer, "train_step", Counting(trainer.train_step))
+        monkeypatch.setattr(trainer, "train_step", Counting(step))
         (tmp_path / folder).mkdir()
         TrainingRun(trainer, RunFolder(tmp_path / folder), Start(), StopRequest(), callbacks).run()
         found.append(counts)

@@ -97,7 +97,7 @@ def test_a_pipeline_that_leaves_its_stages_open_gets_as_many_as_are_quickest() -
     passing = "PipelineSchedule.num_microbatches = 8"
 
     def search(*args: Any, max_planned_operations: int = 0, **options: Any) -> LayoutChoice:
-        return auto_layout(*args, max_planned_operations=6_000, **options)
+        return auto_layout(*args, max_planned_operations=1_500, **options)
 
     parameters = [*TINY, FOUR_LAYERS, PIPELINE, passing, "Training.mesh_shape = 'rows:2'"]
     found = chosen_layout(FILES, parameters, lambda: V5E, search=search)
