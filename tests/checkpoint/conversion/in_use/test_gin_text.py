@@ -11,6 +11,7 @@ from typing import Any
 import gin
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from meshtf.bin import decode, export, train
 from meshtf.bin import eval as evaluation
@@ -91,7 +92,7 @@ def test_an_imported_folder_is_taken_as_a_run(folder: Path, capsys: pytest.Captu
 def test_a_training_begins_with_the_imported_weights(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its gin file alone, from any folder. A page decodes and exports the run that comes of it."""
+    """By its gin file alone, from any folder. The run that comes of it is evaluated, writes, and goes back."""
     (folder / "below").mkdir()
     monkeypatch.chdir(folder / "below")
     (folder / "below" / "text.txt").write_bytes((folder / "text.txt").read_bytes())
@@ -100,6 +101,13 @@ def test_a_training_begins_with_the_imported_weights(
     before, after = open_source(folder / "imported"), open_source(folder / "below" / "run")
     for name in before.tensors:  # the learning rate is 0
         np.testing.assert_array_equal(before.read(name), after.read(name))
+    main(evaluation, "--model_dir=run")
+    assert "held-out examples)" in capsys.readouterr().out
+    main(decode, "--model_dir=run", "--prompt=w5", "--max_new_tokens=2")
+    assert "w5 w" in capsys.readouterr().out
+    assert run("export", "run", "exported") == 0
+    source, exported = (load_file(path / "model.safetensors") for path in (folder / "gpt2", Path("exported")))
+    assert {name: x.tobytes() for name, x in exported.items()} == {name: x.tobytes() for name, x in source.items()}
     shutil.rmtree(folder / "imported" / "checkpoints")
     main(train, "--gin_file=../imported/model.gin", "--gin_file=../fine_tuning.gin", "--model_dir=third", status=2)
     assert f"{folder}/imported is not the folder of a checkpoint, such as step_00001000, and" in capsys.readouterr().err
