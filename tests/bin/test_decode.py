@@ -78,7 +78,7 @@ def test_a_draft_changes_no_text(folder: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path) -> None:
     """Process 0 does, once; the other says nothing."""
-    mesh = ["--mesh_shape=rows:2;cols:2", "--layout=batch:rows;vocab:cols"]
+    mesh = ["--mesh_shape=rows:2", "--layout=heads:rows;d_ff:rows;vocab:rows"]
     command = ["-m", "meshtf.bin.decode", f"--model_dir={folder}", *mesh, "--prompt=ab", "--prompt=c"]
     sampled = [*command, "--method=sample", "--max_new_tokens=4", "--seed=5", "--format=jsonl"]
     alone = run_fresh(sampled, tmp_path)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ print(json.dumps({
     "each": signatures["score"](ids=ids)["log_likelihoods"].numpy().tolist(),
     "ids": [found["ids"].numpy().tolist() for found in seeds],
     "lengths": seeds[0]["lengths"].numpy().tolist(),
-    "variables": len(model.parameters),
+    "dtypes": [variable.dtype.name for variable in model.parameters.values()],
     "modules": [name for name in sys.modules if name.startswith("meshtf")],
 }))
 """
@@ -64,31 +65,47 @@ def status_of(*arguments: str) -> int:
     return export.main(["meshtf-export", *arguments])
 
 
+@pytest.mark.long
 def test_plain_tensorflow_computes_the_same(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "saved"
-    options = ("--method=sample", "--top_k=20", "--max_length=10", "--max_new_tokens=5", "--batch_size=3")
-    assert status_of(f"--model_dir={folder}", f"--output={output}", *options) == ExitStatus.DONE
+    """In floats; test_quantize.py has a quantized run."""
+    check_drawn_texts(folder, tmp_path / "saved", capsys)
+
+
+def check_drawn_texts(folder: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Exports a run. Returns what a process without meshtf computes."""
+    options = ("--method=sample", "--top_k=20", "--max_length=10", "--max_new_tokens=5")
+    rows, found = found_by_plain_tensorflow(folder, output, capsys, *options)
+    first, again, other = found["ids"]
+    assert first == again != other, "the seed alone decides what is drawn"
+    for row, ids, length in zip(rows, first, found["lengths"], strict=True):
+        assert len(row) < length <= min(len(row) + 5, 10)
+        assert not any(ids[length:])
+    return found
+
+
+def found_by_plain_tensorflow(
+    folder: Path, output: Path, capsys: pytest.CaptureFixture[str], *options: str
+) -> tuple[list[list[int]], dict[str, Any]]:
+    """Exports a run. Returns the ids of the prompts, and what a process without meshtf computes from them, having
+    compared its scores with those of meshtf-decode."""
+    assert status_of(f"--model_dir={folder}", f"--output={output}", "--batch_size=3", *options) == ExitStatus.DONE
     assert "signatures:    score, generate, serving_default" in capsys.readouterr().out
     assert json.loads((output / "export.json").read_text())["step"] == 3
     assert decode.main(["meshtf-decode", f"--model_dir={folder}", "--score", "--format=jsonl", *prompt_flags()]) == 0
     expected = [json.loads(line)["log_likelihood"] for line in capsys.readouterr().out.splitlines()]
 
-    rows = [[ord(c) + 2 for c in prompt] + [0] * (4 - len(prompt)) for prompt in PROMPTS]
-    command = [sys.executable, "-I", "-c", PLAIN_TENSORFLOW, str(output), json.dumps(rows)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
+    rows = [[ord(c) + 2 for c in prompt] for prompt in PROMPTS]
+    padded = json.dumps([row + [0] * (4 - len(row)) for row in rows])
+    command = [sys.executable, "-I", "-c", PLAIN_TENSORFLOW, str(output), padded]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=output.parent)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["names"], found["modules"]) == (["generate", "generate_text", "score", "serving_default"], [])
     assert "outside of 0 to 257: 999 in row 1 at position 2" in found["refused"]
     assert_close(found["scores"], expected, terms=TERMS, dtype="float32")
     assert_close(np.sum(found["each"], axis=1), expected, terms=TERMS, dtype="float32")
-    first, again, other = found["ids"]
-    assert first == again != other, "the seed alone decides what is drawn"
-    for row, ids, length in zip(rows, first, found["lengths"], strict=True):
-        count = np.count_nonzero(row)
-        assert ids[:count] == row[:count]
-        assert count < length <= min(count + 5, 10)
-        assert not any(ids[length:])
+    assert all(ids[: len(row)] == row for row, ids in zip(rows, found["ids"][0], strict=True))
+    return rows, found
 
 
 def prompt_flags() -> list[str]:

@@ -8,23 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.bin import decode, export, quantize
+from meshtf.bin import decode, quantize
 from meshtf.quantization import Quantization
-from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf.train import RunFolder
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.evaluation import Evaluator
 from meshtf.train.step_programs import training_step
 from meshtf.train.trainer import mesh_of
 from meshtf_programs.exit_status import ExitStatus
+from tests.bin.test_export import check_drawn_texts, found_by_plain_tensorflow, prompt_flags
 from tests.train.decoding.small_run import write_small_run
 
-TERMS = 2 * (3 * 32 + 4 * (32 + 8 + 24) + 64 + 8 * FUNCTION_TERMS) + 300
 TEXT = "\n".join(f"line {number} of the text" for number in range(40))
-ROW = [ord(c) + 2 for c in "cdef"]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +47,7 @@ def test_the_written_run_is_scored_and_exported(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """int4 by groups and static int8: plain TensorFlow computes from the SavedModel what meshtf-decode does."""
-    run, saved = tmp_path / "int4", tmp_path / "saved"
+    run = tmp_path / "int4"
     flags = (f"--model_dir={folder}", f"--output_dir={run}", "--format=int4", "--group_size=9", "--cache=int8")
     flags = (*flags, "--activations=static", "--calibration_batches=2")
     assert status_of(*flags, "--dry_run") == ExitStatus.DONE
@@ -66,23 +63,28 @@ def test_the_written_run_is_scored_and_exported(
     assert abs(second / first - 1) > 1e-3, "4 bits change the result"
     assert "Quantization.weights = 'int4'" in (run / "operative_config.gin").read_text()
 
-    score = ["--score", "--format=jsonl", "--prompt=cdef"]
-    assert decode.main(["meshtf-decode", f"--model_dir={run}", *score]) == ExitStatus.DONE
-    expected = json.loads(capsys.readouterr().out)["log_likelihood"]
-    assert export.main(["meshtf-export", f"--model_dir={run}", f"--output={saved}"]) == ExitStatus.DONE
-    model = tf.saved_model.load(str(saved))
-    found = model.signatures["score"](ids=tf.constant([ROW]))["log_likelihood"].numpy()
-    assert_close(found, [expected], terms=TERMS, dtype="float32")
-    generated = model.signatures["generate"](ids=tf.constant([ROW]), seed=tf.constant(0))["ids"].numpy()[0].tolist()
-    assert decode.main(["meshtf-decode", f"--model_dir={run}", "--format=jsonl", "--prompt=cdef"]) == ExitStatus.DONE
-    added = json.loads(capsys.readouterr().out.splitlines()[-1])["ids"]
-    assert generated[len(ROW) : len(ROW) + len(added)] == added
-    assert sum(v.dtype == tf.int8 for v in model.parameters.values()) == 6
+    assert check_drawn_texts(run, tmp_path / "saved", capsys)["dtypes"].count("int8") == 6
 
     with pytest.raises(ConfigurationError, match="keeps the kernels in int4, which cannot be trained"):
         training_step(RunFolder.existing(run).read_training(), mtf.PlanMeshImpl("rows:2", "batch:rows"))
     assert status_of(f"--model_dir={run}", f"--output_dir={tmp_path / 'again'}") == ExitStatus.BAD_CONFIGURATION
     assert "is quantized already: its Training.quantization keeps the kernels in int4" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_an_exported_run_continues_texts_as_decode_does(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, greedy = tmp_path / "int8", "--max_new_tokens=8"
+    flags = (f"--model_dir={folder}", f"--output_dir={run}", "--cache=int8", "--activations=static")
+    assert status_of(*flags) == ExitStatus.DONE
+    capsys.readouterr()
+    rows, found = found_by_plain_tensorflow(run, tmp_path / "saved", capsys, greedy)
+    assert decode.main(["meshtf-decode", f"--model_dir={run}", "--format=jsonl", *prompt_flags(), greedy]) == 0
+    added = [json.loads(line)["ids"] for line in capsys.readouterr().out.splitlines()]
+    for row, ids, continuation in zip(rows, found["ids"][0], added, strict=True):
+        assert continuation
+        assert ids[len(row) : len(row) + len(continuation)] == continuation
 
 
 def test_ranges_that_training_has_not_found_are_observed(

@@ -95,7 +95,14 @@ def make_environment(folder: Path, *install: str) -> Environment:
     running = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (site_packages / "dependencies.pth").write_text("\n".join(sorted(running)) + "\n")
     target = ("--python", str(environment / "bin" / "python"))
-    options = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--no-build-isolation")
+    options = (
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--disable-pip-version-check",
+        "--no-build-isolation",
+        "--no-compile",
+    )
     run(sys.executable, "-m", "pip", *target, "install", *options, *install, folder=folder)
     working_folder = folder / "elsewhere"
     working_folder.mkdir()

@@ -42,7 +42,8 @@ def after(ids: np.ndarray) -> np.ndarray:
 
 @pytest.mark.plain_cpu
 @pytest.mark.parametrize("name", sharpest(NAMES, SHARPEST))
-def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+def test_logits_are_those_of_transformers_and_weights_go_back(name: str, tmp_path: Path) -> None:
+    """What is exported again is the same bit for bit."""
     known, layout = expected(name), OTHER_LAYOUTS.get(name, LAYOUT)
     assert run("import", MODELS / name, tmp_path / "imported") == 0
     size = known["logits"].shape[-1]
@@ -51,6 +52,7 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     )
     counts = counted(known)
     np.testing.assert_allclose(logits[..., :size][counts], known["logits"][counts], rtol=1e-5, atol=1e-5)
+    check_export(MODELS / name, tmp_path)
 
 
 def counted(known: Mapping[str, np.ndarray]) -> np.ndarray | slice:
@@ -66,16 +68,14 @@ def test_words_behind_masks_are_those_of_the_greatest_logits(tmp_path: Path) -> 
     np.testing.assert_array_equal(ids[counted(known)], known["logits"][counted(known)].argmax(-1))
 
 
-@pytest.mark.parametrize("name", sharpest(NAMES, SHARPEST))
-def test_what_is_exported_again_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
-    assert run("import", MODELS / name, tmp_path / "imported") == 0
-    assert run("export", tmp_path / "imported", tmp_path / "exported") == 0
-    before, again = weights(MODELS / name), weights(tmp_path / "exported")
+def check_export(source: Path, folder: Path) -> None:
+    assert run("export", folder / "imported", folder / "exported") == 0
+    before, again = weights(source), weights(folder / "exported")
     assert before.keys() == again.keys()
     for tensor, value in before.items():
         assert (value.dtype, value.shape) == (again[tensor].dtype, again[tensor].shape)
         assert value.tobytes() == again[tensor].tobytes(), tensor
-    old, new = (json.loads((folder / "config.json").read_text()) for folder in (MODELS / name, tmp_path / "exported"))
+    old, new = (json.loads((place / "config.json").read_text()) for place in (source, folder / "exported"))
     assert old == new
 
 
