@@ -77,7 +77,7 @@ def check_named(processes: JoinedProcesses, victim: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("number", "victim", "words"),
     [
-        (signal.SIGKILL, 1, "has died or ended"),
+        pytest.param(signal.SIGKILL, 1, "has died or ended", marks=pytest.mark.long),
         (signal.SIGSTOP, 0, SILENT),
     ],
     ids=["killed", "leader_stopped"],
@@ -112,6 +112,7 @@ def test_a_leader_that_is_stopped_before_others_tell_it_something(
     assert "stopped, or cut off" in raised.message
 
 
+@pytest.mark.long
 def test_a_connection_that_is_cut(fresh_processes: Callable[..., JoinedProcesses], tmp_path: Path) -> None:
     """Nothing is closed, and nothing comes through to process 1 any more."""
     ports = own_ports(3)

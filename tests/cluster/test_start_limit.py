@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -43,10 +44,17 @@ def started(victim: int, fault: tuple[str, signal.Signals], folder: Path) -> lis
     return processes
 
 
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[list[ForkServerProcess]]:
+    """Two processes, of which the first has been stopped: the end of all tests would wait for it."""
+    processes = started(0, STOPPED_AFTER, tmp_path / "stopped")
+    yield processes
+    processes[0].kill()
+
+
 @pytest.mark.timeout(300)
-def test_a_death_after_all_have_met_ends_the_others(tmp_path: Path) -> None:
+def test_a_death_after_all_have_met_ends_the_others(tmp_path: Path, stopped: list[ForkServerProcess]) -> None:
     cases = [(victim, started(victim, KILLED_BEFORE, tmp_path / str(victim))) for victim in (0, 1)]
-    leader, other = started(0, STOPPED_AFTER, tmp_path / "stopped")
     for victim, processes in cases:
         for process in processes:
             process.join(120)
@@ -59,9 +67,8 @@ def test_a_death_after_all_have_met_ends_the_others(tmp_path: Path) -> None:
         else:
             assert processes[0].exitcode == -signal.SIGKILL
             assert "process 0 is killed: TensorFlow's server has not started" in said
-    other.join(120)
-    leader.kill()
-    assert other.exitcode == 5
+    stopped[1].join(120)
+    assert stopped[1].exitcode == 5
     said = (tmp_path / "stopped" / "1").read_text()
     assert "process 0 (127.0.0.1:" in said
     assert "stopped, or cut off" in said

@@ -16,7 +16,7 @@ from meshtf.cluster.cluster import Cluster
 from meshtf.errors import ClusterError, DeviceError
 from meshtf.testing import assert_close
 from tests.cluster.joined_processes import JoinedProcesses
-from tests.cluster.test_training_over_processes import LAYOUT, STEPS, Run, X, alone, mesh, same_bits
+from tests.cluster.test_training_over_processes import LAYOUT, STEPS, Run, X, mesh, same_bits
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -36,16 +36,17 @@ def refusal(shape: str, **options: object) -> str:
 def train(cluster: Cluster, folder: Path) -> dict[str, object]:
     """What the test below looks at, in one go: each program is compiled."""
     mtf.virtual_tpu(4)
-    joined, by_itself = Run.of(cores()), Run.of(alone())
-    results, expected = joined.steps(), by_itself.steps()
+    joined, on_cpus = Run.of(cores()), Run.of(mesh())
+    results, expected = joined.steps(), on_cpus.steps()
     CheckpointFolder(folder).save(STEPS, joined.step.variables, {})
     saved = CheckpointFolder(folder).newest_readable()
     assert saved is not None
     # Processes along the other axis, and back on virtual CPUs.
-    across, again = Run.of(cores(axes_over_processes=("model",))), Run.of(mesh())
-    for run in (across, again):
+    expected_further = on_cpus.steps(1)
+    across = Run.of(cores(axes_over_processes=("model",)))
+    for run in (across, on_cpus):
         restore(saved, [run.step])
-    further = [run.steps(1) for run in (joined, across, again, by_itself)]
+    further = [*(run.steps(1) for run in (joined, across, on_cpus)), expected_further]
     slices = joined.step.input_slices()
     fed = joined.step(**joined.step.local_inputs(x=X[slices["x"]]))
     return {
@@ -53,7 +54,7 @@ def train(cluster: Cluster, folder: Path) -> dict[str, object]:
         "expected": expected,
         "further": further,
         "fed": [x.numpy() for x in fed],
-        "fed expected": [x.numpy() for x in by_itself.step(x=X)],
+        "fed expected": [x.numpy() for x in on_cpus.step(x=X)],
         "slices": slices["x"],
         "cores": sorted(joined.step.variables.slices("in/kernel").slices),
         "processes": (joined.mesh_impl.process_of_core, across.mesh_impl.process_of_core),

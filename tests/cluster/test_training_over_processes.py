@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -62,6 +63,12 @@ def alone(shape: str = "data:2;model:2", layout: str = LAYOUT, **options: object
     return mesh(shape, layout, devices=[f"CPU:{i}" for i in range(cores)], num_processes=2, **options)
 
 
+@functools.cache
+def kept_runs() -> tuple[Run, Run]:
+    """Of both processes and of this one alone, compiled once for all tests. They have taken as many steps each."""
+    return Run.of(mesh()), Run.of(alone())
+
+
 def same_bits(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
 
@@ -90,8 +97,8 @@ def evaluated() -> dict[str, float]:
 
 
 def train(cluster: Cluster) -> dict[str, object]:
-    """What the tests below look at, all of it made in one go: each program costs a second."""
-    joined, by_itself = Run.of(mesh()), Run.of(alone())
+    """What the test below looks at, all of it made in one go: each program costs a second."""
+    joined, by_itself = kept_runs()
     results, expected = joined.steps(), by_itself.steps()
     slices = joined.step.input_slices()
     fed = joined.step(**joined.step.local_inputs(x=X[slices["x"]]))
@@ -184,14 +191,14 @@ def test_programs_and_meshes_that_differ(two_processes: JoinedProcesses) -> None
 
 def save(cluster: Cluster, folder: Path) -> dict[str, object]:
     """A checkpoint of both processes, restored in one and in both, on other meshes; then one that fails in one."""
-    joined = Run.of(mesh())
+    joined, by_itself = kept_runs()
     joined.steps()
     saved_to = CheckpointFolder(folder)
     saved_to.save(STEPS, joined.step.variables, {"position": 7})
     further = joined.steps(1)
     saved = saved_to.newest_readable()
     assert saved is not None
-    again, by_itself = Run.of(mesh(axes_over_processes=("model",))), Run.of(alone())
+    again = Run.of(mesh(axes_over_processes=("model",)))
     for run in (again, by_itself):
         restore(saved, [run.step])
     other_mesh = again.steps(1)
@@ -272,13 +279,14 @@ def test_types_that_are_saved_whole(two_processes: JoinedProcesses, tmp_path: Pa
 
 
 def straggle(cluster: Cluster) -> tuple[int, list[float]]:
-    run = Run.of(mesh())
-    run.steps(1)
+    joined, by_itself = kept_runs()
+    by_itself.steps(5)
+    joined.steps(1)
     before = waits_of_all(cluster)
     for _ in range(4):
         if cluster.process_index == 1:
             time.sleep(0.5)
-        run.steps(1)
+        joined.steps(1)
     waits = waits_of_all(cluster).since(before)
     return waits.straggler, list(waits.seconds)
 
