@@ -61,14 +61,14 @@ def stand_still_and_fail(cluster: Cluster) -> str:
 
 
 def load_an_example() -> None:
-    end = time.monotonic() + 11
+    end = time.monotonic() + 14
     while time.monotonic() < end:
         time.sleep(0.1)
 
 
 @pytest.mark.timeout(400)
 def test_who_stands_still_and_who_fails_is_named(fresh_processes: Callable[..., JoinedProcesses]) -> None:
-    processes = fresh_processes(2, heartbeat_timeout_seconds=8)
+    processes = fresh_processes(2, heartbeat_timeout_seconds=10)
     processes.start(stand_still_and_fail)
     lost, told = processes.answers(100)
     assert told == "told"
