@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +15,16 @@ from meshtf.lowering.report.accounting import collectives
 from meshtf.planning.plan import Plan
 from meshtf.testing import assert_close, interpret, largest, terms_of
 from tests.built_program import BuiltProgram, Inputs
+from tests.house.layouts_of_run import layouts_of_run
 
 MESH = "rows:2;cols:2"
 
 
 class Twins:
     """Checks a program against a plain one: results, gradients of the sum of their squares, gradients of those."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
 
     def __call__(
         self,
@@ -33,19 +38,25 @@ class Twins:
     ) -> None:
         expected = interpret(with_gradients(plain, order), inputs, "one:1")
         size = largest(*(array for _, array in inputs.values()), *expected.variables.values())
+        terms_in = functools.cache(functools.partial(terms_of, expected.plan))
         built = BuiltProgram(with_gradients(program, order), inputs)
-        for layout in ("", *layouts):
+        for layout in ("", *layouts_of_run(layouts, self.config)):
             done = built.interpret(mesh, layout)
             assert len(done.results) == len(expected.results)
             for i, (found, wanted) in enumerate(zip(done.results, expected.results, strict=True)):
                 assert (found is None) == (wanted is None), f"result {i} is {found}, expected {wanted}"
                 if wanted is not None:
-                    terms, magnitude = terms_of(expected.plan, wanted.dtype), max(size, largest(wanted))
+                    terms, magnitude = terms_in(wanted.dtype), max(size, largest(wanted))
                     assert_close(found, wanted, terms=terms, magnitude=magnitude, what=f'result {i} under "{layout}"')
             assert done.variables.keys() >= expected.variables.keys()
             for name, value in expected.variables.items():
-                terms = terms_of(expected.plan, value.dtype)
-                assert_close(done.variables[name], value, terms=terms, magnitude=size, what=f'{name} under "{layout}"')
+                assert_close(
+                    done.variables[name],
+                    value,
+                    terms=terms_in(value.dtype),
+                    magnitude=size,
+                    what=f'{name} under "{layout}"',
+                )
 
 
 def with_gradients(fn: Callable[..., Any], order: int) -> Callable[..., Any]:
@@ -74,8 +85,8 @@ def counted(plan: Plan) -> Counter[str]:
 
 
 @pytest.fixture
-def twins() -> Twins:
-    return Twins()
+def twins(request: pytest.FixtureRequest) -> Twins:
+    return Twins(request.config)
 
 
 @pytest.fixture

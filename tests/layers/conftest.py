@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.testing import Interpretation, assert_close, interpret, largest, terms_of
+from meshtf.testing import Interpretation, assert_close, largest, terms_of
 from tests.built_program import BuiltProgram, Inputs
+from tests.house.layouts_of_run import layouts_of_run
 
 MESH = "rows:2;cols:2"
 
@@ -37,18 +39,19 @@ def check_layers(
     """
     program = BuiltProgram(_with_gradients(layers), inputs)
     one_core = program.interpret("rows:1;cols:1")
-    before = interpret(_initial(layers), inputs, "rows:1;cols:1").results
+    *_, before = one_core.results
     expected, expected_grads = _expected(formulas, inputs, before)
+    terms_in = functools.cache(functools.partial(terms_of, one_core.plan))
     size = largest(*(array for _, array in inputs.values()), *before.values())
 
     def check(found: np.ndarray, wanted: np.ndarray, what: str, dtype: Any) -> None:
         """The values on the way are taken to be no larger than inputs, variables or the result."""
-        terms, magnitude = terms_of(one_core.plan, dtype), max(size, largest(wanted))
-        assert_close(found, wanted, terms=terms, magnitude=magnitude, dtype=dtype, what=what)
+        magnitude = max(size, largest(wanted))
+        assert_close(found, wanted, terms=terms_in(dtype), magnitude=magnitude, dtype=dtype, what=what)
 
     for layout in [None, *layouts]:
         done = one_core if layout is None else program.interpret(mesh, layout)
-        values, grads = done.results
+        values, grads, _ = done.results
         where = "on one core" if layout is None else f'under layout "{layout}"'
         for i, (value, wanted) in enumerate(zip(values, expected, strict=True)):
             check(value, wanted.numpy(), f"result {i} {where}", wanted.dtype)
@@ -61,16 +64,10 @@ def check_layers(
     return one_core
 
 
-def _initial(layers: Callable[..., Sequence[mtf.Tensor]]) -> Callable[..., dict[str, mtf.Tensor]]:
-    def program(**inputs: mtf.Tensor) -> dict[str, mtf.Tensor]:
-        graph = layers(**inputs)[0].graph
-        return {name: variable.outputs[0] for name, variable in graph.variables.items()}
-
-    return program
-
-
 def _with_gradients(layers: Callable[..., Sequence[mtf.Tensor]]) -> Callable[..., Any]:
-    def program(**inputs: mtf.Tensor) -> tuple[Sequence[mtf.Tensor], dict[str, mtf.Tensor]]:
+    """Results, gradients by name, and the initial values of the variables."""
+
+    def program(**inputs: mtf.Tensor) -> tuple[Sequence[mtf.Tensor], dict[str, mtf.Tensor], dict[str, mtf.Tensor]]:
         ys = layers(**inputs)
         mesh = ys[0].mesh
         xs = {name: x for name, x in inputs.items() if x.dtype.is_floating}
@@ -80,7 +77,8 @@ def _with_gradients(layers: Callable[..., Sequence[mtf.Tensor]]) -> Callable[...
             for y, w in zip(ys, _weights([y.shape.to_integer_list for y in ys]), strict=True)
         ]
         found = mtf.gradients(mtf.add_n(weighted), list(xs.values()))
-        return ys, {name: grad for name, grad in zip(xs, found, strict=True) if grad is not None}
+        initial = {name: variable.outputs[0] for name, variable in mesh.graph.variables.items()}
+        return ys, {name: grad for name, grad in zip(xs, found, strict=True) if grad is not None}, initial
 
     return program
 
@@ -105,8 +103,19 @@ def _weights(shapes: Sequence[Any]) -> list[np.ndarray]:
 
 
 @pytest.fixture(name="check_layers")
-def _check_layers() -> Callable[..., Interpretation]:
-    return check_layers
+def _check_layers(request: pytest.FixtureRequest) -> Callable[..., Interpretation]:
+    """Compares under the layouts of this run."""
+
+    def check(
+        layers: Callable[..., Sequence[mtf.Tensor]],
+        formulas: Callable[..., Sequence[Any]],
+        inputs: Inputs,
+        layouts: Sequence[str],
+        mesh: str = MESH,
+    ) -> Interpretation:
+        return check_layers(layers, formulas, inputs, layouts_of_run(layouts, request.config), mesh)
+
+    return check
 
 
 def normal(shape: Sequence[mtf.Dimension], seed: int = 0) -> tuple[Sequence[mtf.Dimension], np.ndarray]:

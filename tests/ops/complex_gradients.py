@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.testing import assert_close, interpret, largest, terms_of
+from meshtf.testing import assert_close, largest, terms_of
+from tests.built_program import BuiltProgram
 
 Inputs = Mapping[str, tuple[str, np.ndarray]]
 
@@ -25,14 +27,15 @@ def check(
 ) -> None:
     """`fn` is given tensors that are held in their own layouts."""
     expected = _expected(reference, inputs, order)
-    counted = interpret(_with_gradients(fn, order), inputs, "one:1").plan
+    program = BuiltProgram(_with_gradients(fn, order), inputs)
+    terms_in = functools.cache(functools.partial(terms_of, program.interpret("one:1").plan))
     size = largest(*(array for _, array in inputs.values()))
     for layout in layouts:
-        done = interpret(_with_gradients(fn, order), inputs, mesh, layout)
+        done = program.interpret(mesh, layout)
         for i, (found, wanted) in enumerate(zip(done.results, expected, strict=True)):
             assert (found is None) == (wanted is None), f"result {i}"
             if wanted is not None:
-                terms, magnitude = terms_of(counted, wanted.dtype), max(size, largest(wanted))
+                terms, magnitude = terms_in(wanted.dtype), max(size, largest(wanted))
                 assert_close(found, wanted, terms=terms, magnitude=magnitude, what=f'result {i} under "{layout}"')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,20 +11,23 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.planning.plan import Plan
+from meshtf.layout import LayoutRules
 from meshtf.testing import Interpretation, assert_close, largest, legal_layouts, shapes_of, terms_of
 from tests.built_program import BuiltProgram, Inputs
+from tests.house.layouts_of_run import is_long_run, layouts_of_run
 
 
 class Agreement:
     """Checks a function of named tensors against one of TensorFlow tensors: values, gradients, gradients of gradients.
 
-    `limit` layouts of all legal ones are tried on each mesh, in float64 where the inputs are.
+    `limit` layouts of all legal ones are tried on each mesh, in float64 where the inputs are; of layouts that are
+    given, those of this run.
     """
 
-    def __init__(self, meshes: Sequence[str] = ("rows:2;cols:2",), limit: int = 8) -> None:
-        self.meshes = meshes
+    def __init__(self, config: pytest.Config, limit: int, meshes: Sequence[str] = ("rows:2;cols:2",)) -> None:
+        self.config = config
         self.limit = limit
+        self.meshes = meshes
 
     def __call__(
         self,
@@ -37,21 +41,31 @@ class Agreement:
         expected = _expected(reference, inputs, order)
         program = BuiltProgram(_with_gradients(fn, order), inputs)
         one_core = program.interpret("rows:1;cols:1")
+        terms_in = functools.cache(functools.partial(terms_of, one_core.plan))
         size = largest(*(array for _, array in inputs.values()))
-        self._compare(one_core, expected, one_core.plan, size, "on one core")
-        shapes = shapes_of(program.graph)
+        self._compare(one_core, expected, terms_in, size, "on one core")
+        shapes, given = shapes_of(program.graph), layouts_of_run(layouts or [], self.config)
         for mesh in self.meshes:
-            for layout in layouts or legal_layouts(shapes, mesh, limit=self.limit):
+            for layout in given or self._legal(shapes, mesh):
                 done = program.interpret(mesh, layout)
-                self._compare(done, expected, one_core.plan, size, f'mesh [{mesh}] layout "{layout}"')
+                self._compare(done, expected, terms_in, size, f'mesh [{mesh}] layout "{layout}"')
+
+    def _legal(self, shapes: Sequence[mtf.Shape], mesh: str) -> list[LayoutRules]:
+        """In a short run without the first one, which splits nothing: each core does what one core does."""
+        return legal_layouts(shapes, mesh, limit=self.limit)[0 if is_long_run(self.config) else 1 :]
 
     def _compare(
-        self, done: Interpretation, expected: Sequence[np.ndarray | None], counted: Plan, size: float, what: str
+        self,
+        done: Interpretation,
+        expected: Sequence[np.ndarray | None],
+        terms_in: Callable[[Any], int],
+        size: float,
+        what: str,
     ) -> None:
         """The values on the way are taken to be no larger than the inputs, of `size`, or the result."""
         for i, (found, wanted) in enumerate(zip(done.results, expected, strict=True)):
             if wanted is not None:
-                terms, magnitude = terms_of(counted, wanted.dtype), max(size, largest(wanted))
+                terms, magnitude = terms_in(wanted.dtype), max(size, largest(wanted))
                 assert_close(found, wanted, terms=terms, magnitude=magnitude, what=f"result {i} {what}")
 
 
@@ -89,15 +103,11 @@ def _expected(reference: Callable[..., Any], inputs: Inputs, order: int) -> list
 
 @pytest.fixture
 def agrees(request: pytest.FixtureRequest) -> Agreement:
-    return Agreement(limit=8 if _is_long_run(request.config) else 4)
+    return Agreement(request.config, 8 if is_long_run(request.config) else 4)
 
 
 @pytest.fixture
 def agrees_on_many_meshes(request: pytest.FixtureRequest) -> Agreement:
     """One axis, two of different sizes, and three."""
-    limit = 6 if _is_long_run(request.config) else 3
-    return Agreement(("cores:4", "rows:2;cols:3", "rows:2;cols:2;deep:2"), limit=limit)
-
-
-def _is_long_run(config: pytest.Config) -> bool:
-    return "long" in config.getoption("markexpr").replace("not long", "")
+    limit = 6 if is_long_run(request.config) else 3
+    return Agreement(request.config, limit, ("cores:4", "rows:2;cols:3", "rows:2;cols:2;deep:2"))

@@ -68,7 +68,7 @@ def test_losses_are_the_formulas(check_layers: Callable[..., Any]) -> None:
 
     inputs = {"logits": ([BATCH, VOCAB], LOGITS), "labels": ([BATCH], LABELS), "soft": ([BATCH, VOCAB], SOFT)}
     done = check_layers(layers, formulas, inputs, LAYOUTS)
-    values, _ = done.results
+    values, *_ = done.results
     for value in (values[0], values[2], values[3], values[4]):
         assert not value[~IS_CLASS].any()
 
