@@ -19,7 +19,7 @@ def test_pieces() -> None:
         return [mtf.pad(mtf.slice(first, 3, 8, "b"), [4, 4], "b"), mtf.square(stacked)]
 
     inputs = {"x": ("a:8 b:8", RNG.standard_normal((8, 8)).astype(np.float32))}
-    assert_layout_invariant(program, inputs, ["n:rows;b:cols", "b:cols+rows"])
+    assert_layout_invariant(program, inputs, ["n:rows;b:cols"])
 
 
 def test_lookups() -> None:
@@ -30,8 +30,7 @@ def test_lookups() -> None:
         return [mtf.square(rows), value, index, mtf.one_hot(index, ("d", 4)), mtf.gather(rows, index, "d")]
 
     inputs = {"where": ("batch:4 length:4", RNG.integers(-2, 10, (4, 4)))}
-    layouts = ["vocab:cols+rows", "vocab:rows;d:cols", "batch:rows;vocab:cols"]
-    assert_layout_invariant(program, inputs, layouts)
+    assert_layout_invariant(program, inputs, ["vocab:rows;d:cols", "batch:rows;vocab:cols"])
 
 
 def test_softmax() -> None:
@@ -40,7 +39,7 @@ def test_softmax() -> None:
                 for e in (None, extra)]  # fmt: skip
 
     inputs = {"x": ("a:4 b:8 c:4", RNG.standard_normal((4, 8, 4))), "extra": ("c:4", RNG.standard_normal(4))}
-    assert_layout_invariant(program, inputs, ["b:cols+rows", "c:rows;a:cols"])
+    assert_layout_invariant(program, inputs, ["b:cols+rows"])
 
 
 def test_elementwise_functions_and_statistics() -> None:

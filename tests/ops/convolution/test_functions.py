@@ -99,7 +99,7 @@ STEPS_1D = [
     (3, 2, 3),
     (1, 3, 1),
 ]
-SHARPEST_1D = [(5, 1, 1), (2, 3, 2), (4, 4, 1), (3, 2, 3)]
+SHARPEST_1D = [(5, 1, 1), (2, 3, 2), (3, 2, 3)]
 """Windows over several slices, holes between them, and both together."""
 GRID_1D = [
     pytest.param(size, *steps, padding, marks=[] if size == 12 and steps in SHARPEST_1D else pytest.mark.long)
@@ -134,7 +134,7 @@ LAYOUTS_2D = ["h:rows;w:cols", "h:rows+cols", "h:rows;b:cols", "i:rows;w:cols", 
 
 
 @pytest.mark.parametrize(
-    ("sizes", "taps", "strides", "dilations", "padding"), sharpest(GRID_2D, [GRID_2D[2], *GRID_2D[4:]])
+    ("sizes", "taps", "strides", "dilations", "padding"), sharpest(GRID_2D, [GRID_2D[2], GRID_2D[4], *GRID_2D[6:]])
 )
 def test_conv2d_and_its_gradients(
     agrees: Any, sizes: list[int], taps: list[int], strides: list[int], dilations: list[int], padding: str
@@ -212,12 +212,16 @@ def test_on_many_meshes(agrees_on_many_meshes: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+TRANSPOSED: list[tuple[list[int], list[int], int]] = [
+    ([3, 2], [2, 1], 1), ([2, 2], [2, 2], 1), ([3, 3], [1, 2], 2), ([1, 3], [2, 3], 1),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("taps", "strides", "dilation"),
+    ("taps", "strides", "dilation", "padding"),
     sharpest(
-        [([3, 2], [2, 1], 1), ([2, 2], [2, 2], 1), ([3, 3], [1, 2], 2), ([1, 3], [2, 3], 1)],
-        [([3, 2], [2, 1], 1), ([3, 3], [1, 2], 2)],
+        [(*case, padding) for case in TRANSPOSED for padding in ("SAME", "VALID")],
+        [(*TRANSPOSED[0], "VALID"), (*TRANSPOSED[2], "SAME")],
     ),
 )
 def test_conv2d_transpose_and_its_gradients(
@@ -266,7 +270,7 @@ DEPTHWISE: list[tuple[list[int], list[int], int | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("strides", "dilations", "multiplier"), sharpest(DEPTHWISE, DEPTHWISE[1::2]))
+@pytest.mark.parametrize(("strides", "dilations", "multiplier"), sharpest(DEPTHWISE, DEPTHWISE[3::2]))
 def test_depthwise_conv2d_and_its_gradients(
     agrees: Any, strides: list[int], dilations: list[int], multiplier: int | None
 ) -> None:

@@ -69,9 +69,9 @@ class Case:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_convolutions_of_whole_images(count: int, number: int) -> None:
     draw, rng = random.Random(count), np.random.default_rng(count)
-    for _ in range(number):
+    for i in range(number):
         case = Case.drawn(draw, count, ("SAME", "VALID", "any"))
-        for dtype in DTYPES:
+        for dtype in DTYPES if number == MANY else DTYPES[i % 2 :: 2]:
             x, w = (rng.standard_normal(shape).astype(dtype) for shape in (case.image, case.kernel))
             dy = rng.standard_normal(convolved(x.astype(np.float64), w.astype(np.float64), case.sliding).shape)
             check_convolution(case, x, w, dy.astype(dtype))

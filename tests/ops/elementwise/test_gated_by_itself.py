@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.tensorflow_private.xla_modules import parsed_hlo
+from tests.house.sharpest import sharpest
 
 XS = np.array([-1e20, -1e6, -20.0, -3.0, -0.3, 0.0, 0.3, 3.0, 20.0, 1e6, 1e20])
 
@@ -35,8 +36,17 @@ def with_gradient(function: Callable[[mtf.Tensor], mtf.Tensor], dtype: tf.DType)
     return mtf.function(program, mtf.GpuMeshImpl("all:1", ""), {"x": mtf.TensorSpec([("n", XS.size)], dtype)})
 
 
-@pytest.mark.parametrize(("name", "function"), [("gelu", mtf.gelu), ("swish", mtf.swish)])
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(
+    ("dtype", "name", "function"),
+    sharpest(
+        [
+            (dtype, *function)
+            for dtype in (tf.float32, tf.bfloat16, tf.float16)
+            for function in (("gelu", mtf.gelu), ("swish", mtf.swish))
+        ],
+        [(tf.float32, "gelu", mtf.gelu), (tf.bfloat16, "swish", mtf.swish), (tf.float16, "gelu", mtf.gelu)],
+    ),
+)
 def test_values_and_slopes(name: str, function: Callable[[mtf.Tensor], mtf.Tensor], dtype: tf.DType) -> None:
     given = np.clip(XS, -6e4, 6e4) if dtype == tf.float16 else XS
     x = tf.cast(given, dtype)

@@ -49,7 +49,7 @@ def written_out(x: tf.Tensor, w: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
     return tf.einsum("brd,edf,bre->brf", x, w, own)
 
 
-@pytest.mark.parametrize("layouts", [LAYOUTS[4::2], pytest.param(LAYOUTS, marks=pytest.mark.long)], ids=len)
+@pytest.mark.parametrize("layouts", [LAYOUTS[4:7:2], pytest.param(LAYOUTS, marks=pytest.mark.long)], ids=len)
 def test_values_and_gradients_to_the_second(agrees: Any, layouts: list[str]) -> None:
     agrees(product, written_out, INPUTS, layouts)
 
@@ -81,7 +81,7 @@ def test_matrices_of_several_sets_and_dimensions_in_any_order(agrees: Any) -> No
         own = tf.constant(owners(np.transpose(sizes.numpy(), [1, 2, 0]), 5), x.dtype)
         return tf.einsum("dbrle,fexdl,blrx->lfrb", x, w, own)
 
-    agrees(program, reference, inputs, ["", "layers:rows", "layers:cols;experts:rows", "batch:rows;layers:cols"])
+    agrees(program, reference, inputs, ["layers:cols;experts:rows", "batch:rows;layers:cols"])
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_rows_of_other_groups_do_not_touch_a_result(kernels: Any, dtype: str, co
 
 @pytest.mark.parametrize("kernels", [_by_groups, _by_tiles], ids=["groups", "tiles"])
 def test_narrow_sums_over_tables_are_rounded_once(kernels: Any, core: Any) -> None:
-    """300 tables of one row each: in bfloat16 a sum of ones would stay at 256."""
-    ones = tf.ones([300, 1, 1], tf.bfloat16)
-    groups = RowGroups.of(tf.ones([300, 1], tf.int32), 1, 1)
-    assert kernels.sums(core, ones, ones, groups).numpy().item() == 300.0
+    """41 tables of one row each: in bfloat16 a sum of 256 and ones would stay at 256."""
+    rows = tf.constant([16.0] + [1.0] * 40, tf.bfloat16)[:, None, None]
+    groups = RowGroups.of(tf.ones([41, 1], tf.int32), 1, 1)
+    assert kernels.sums(core, rows, rows, groups).numpy().item() == 296.0
 
 
 def test_rows_in_no_tile_or_group_are_zeros(core: Any) -> None:
@@ -171,7 +171,7 @@ def test_in_a_loop_that_is_compiled(layout: str) -> None:
     feeds = {"x": (INPUTS["x"][0], X.astype(np.float32)), "w": (INPUTS["w"][0], W.astype(np.float32) / 4)}
     specs = {name: mtf.TensorSpec(shape) for name, (shape, _) in feeds.items()}
     specs["sizes"] = mtf.TensorSpec(INPUTS["sizes"][0], tf.int32)
-    mesh, found = ("rows:2;cols:2" if layout else "one:1"), []
+    mesh, found = {"": "one:1", "experts:cols": "cols:2"}.get(layout, "rows:2;cols:2"), []
     for compile_loops in (True, False):
         mesh_impl = mtf.SpmdMeshImpl(mesh, layout, compile_loops=compile_loops)
         step = mtf.function(program, mesh_impl, specs)

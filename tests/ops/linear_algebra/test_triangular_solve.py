@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,10 +15,24 @@ from tests.ops.complex_gradients import check, complex_array
 RNG = np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("layout", ["batch:rows", "i:cols;j:rows", "j:cols+rows", "k:rows;batch:cols"])
-@pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])
-@pytest.mark.parametrize("adjoint", [True, False], ids=["adjoint", "straight"])
-def test_triangular_solve(layout: str, lower: bool, adjoint: bool) -> None:
+OTHERS = ["i:cols;j:rows", "j:cols+rows", "k:rows;batch:cols"]
+
+
+@pytest.mark.parametrize(
+    ("lower", "adjoint", "layouts", "order"),
+    [
+        (True, False, OTHERS, 1),
+        (False, True, OTHERS, 1),
+        (True, True, ["batch:rows"], 2),
+        (False, False, ["batch:rows"], 2),
+        *(
+            pytest.param(lower, adjoint, *more, marks=pytest.mark.long)
+            for lower, adjoint in itertools.product([True, False], repeat=2)
+            for more in ((OTHERS, 1), (["batch:rows"], 2))
+        ),
+    ],
+)
+def test_triangular_solve(lower: bool, adjoint: bool, layouts: list[str], order: int) -> None:
     given = "j" if adjoint else "i"
     inputs = {
         "a": ("batch:4 i:4 j:4", complex_array(RNG, 4, 4, 4) + 3 * np.eye(4)),
@@ -27,8 +43,13 @@ def test_triangular_solve(layout: str, lower: bool, adjoint: bool) -> None:
         y = tf.linalg.triangular_solve(a, tf.transpose(b, [2, 0, 1]), lower, adjoint)
         return tf.transpose(y, [1, 2, 0])
 
-    check(lambda a, b: mtf.triangular_solve(a, b, "i", "j", lower=lower, adjoint=adjoint), reference, inputs, [layout],
-          order=2 if layout == "batch:rows" else 1)  # fmt: skip
+    check(
+        lambda a, b: mtf.triangular_solve(a, b, "i", "j", lower=lower, adjoint=adjoint),
+        reference,
+        inputs,
+        layouts,
+        order=order,
+    )
 
 
 def test_one_right_side_for_a_batch_of_systems() -> None:

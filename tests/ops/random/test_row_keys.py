@@ -19,7 +19,9 @@ def program(x: mtf.Tensor) -> list[mtf.Tensor]:
     return [prompt_keys(x.mesh, x.shape), row_gumbel(with_count(keys, mtf.constant(5, dtype=tf.int32)), VOCAB)]
 
 
-@pytest.mark.parametrize("layout", ["", "batch:rows;vocab:cols", "vocab:cols+rows"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param("", marks=pytest.mark.long), "batch:rows;vocab:cols", "vocab:cols+rows"]
+)
 def test_numbers_are_those_of_the_key_at_each_place(layout: str) -> None:
     inputs = {"x": ("batch:4", np.zeros(4, np.float32))}
     keys, drawn = interpret(program, inputs, "rows:2;cols:2", layout, seed=7).results

@@ -10,16 +10,19 @@ import pytest
 
 import meshtf as mtf
 from meshtf.testing import interpret
+from tests.built_program import BuiltProgram
 
 pytestmark = pytest.mark.quick
 
-POINTS: dict[str, list[float]] = {
+OF_FOUR: dict[str, list[float]] = {
     "no zero": [2.0, 3.0, -4.0, 0.5],
     "a zero": [0.0, 3.0, 4.0, 5.0],
     "two zeros": [0.0, 3.0, 0.0, 5.0],
     "three zeros": [0.0, 0.0, 0.0, 5.0],
     "nothing else": [0.0, 0.0, 0.0, 0.0],
     "tiny and huge": [1e-200, 1e-200, 1e200, 1.0],
+}
+OF_OTHER_SIZES: dict[str, list[float]] = {
     "one element": [3.0],
     "two elements": [0.0, 3.0],
     "seven": [1.0, 0.0, 3.0, -1.0, 2.0, 0.5, -0.0],
@@ -34,28 +37,45 @@ def left_out(x: np.ndarray, *places: int) -> float:
 
 
 def derivatives(x: mtf.Tensor, v: mtf.Tensor) -> list[mtf.Tensor]:
-    """The gradient, that of its product with v, and so on."""
-    found, y = [], mtf.reduce_prod(x)
+    """The gradient, that of its product with v, and so on; of each point by itself, where there are several."""
+    points = [d for d in x.shape if d.name == "points"]
+    found, y = [], mtf.reduce_prod(x, output_shape=points)
     for _ in range(3):
         found += mtf.gradients([y], [x])
-        y = mtf.reduce_sum(found[-1] * v)
+        y = mtf.reduce_sum(found[-1] * v, output_shape=points)
     return found
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_gradients_of_products_are_products_of_the_others(point: str) -> None:
-    x = np.array(POINTS[point])
-    n, v = x.size, np.random.default_rng(0).normal(size=x.size)
-    places = range(n)
-    expected = [
+def written_out(x: np.ndarray, v: np.ndarray) -> list[list[float]]:
+    """The derivatives at one point."""
+    places = range(x.size)
+    return [
         [left_out(x, i) for i in places],
         [sum(v[j] * left_out(x, i, j) for j in places) for i in places],
         [sum(v[j] * v[k] * left_out(x, i, j, k) for j in places for k in places) for i in places],
     ]
+
+
+@pytest.mark.parametrize("point", OF_OTHER_SIZES)
+def test_gradients_of_products_are_products_of_the_others(point: str) -> None:
+    x = np.array(OF_OTHER_SIZES[point])
+    n, v = x.size, np.random.default_rng(0).normal(size=x.size)
+    expected = written_out(x, v)
     for mesh, layout in LAYOUTS:
         found = interpret(derivatives, {"x": (f"n:{n}", x), "v": (f"n:{n}", v)}, mesh, layout, max_padding=1.0).results
         for order, (ours, numpys) in enumerate(zip(found, expected, strict=True), 1):
             np.testing.assert_allclose(ours, numpys, rtol=1e-13, err_msg=f"order {order} under {layout!r}")
+
+
+def test_so_are_those_of_several_points_side_by_side() -> None:
+    x, v = np.array(list(OF_FOUR.values())), np.random.default_rng(0).normal(size=[len(OF_FOUR), 4])
+    expected = [written_out(*each) for each in zip(x, v, strict=True)]
+    program = BuiltProgram(derivatives, {"x": ("points:6 n:4", x), "v": ("points:6 n:4", v)})
+    for mesh, layout in LAYOUTS:
+        for order, found in enumerate(program.interpret(mesh, layout).results):
+            for point, ours, orders in zip(OF_FOUR, found, expected, strict=True):
+                what = f"{point}, order {order + 1} under {layout!r}"
+                np.testing.assert_allclose(ours, orders[order], rtol=1e-13, err_msg=what)
 
 
 @pytest.mark.parametrize("layout", ["", "a:rows;b:cols", "b:cols+rows", "a:cols"])

@@ -11,6 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import DtypeError, ShapeError
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
+from tests.house.layouts_of_run import layouts_of_run
 from tests.ops.windows.moved_along import moved
 
 RNG = np.random.default_rng(0)
@@ -34,7 +35,7 @@ def test_dynamic_shift_and_its_gradients(agrees: Any, wrap: bool) -> None:
 
 @pytest.mark.parametrize("wrap", [True, False])
 @pytest.mark.parametrize("mesh", ["rows:2;cols:4", "rows:2;cols:3", "rows:1;cols:7"])
-def test_dynamic_shift_on_many_cores(wrap: bool, mesh: str) -> None:
+def test_dynamic_shift_on_many_cores(wrap: bool, mesh: str, request: pytest.FixtureRequest) -> None:
     """Where slices go round: by offsets of all sizes, over cores that are no power of two as well."""
     size = 56 if "4" in mesh else 42
     x, where = RNG.standard_normal((120, size)), np.arange(-60, 60)
@@ -46,7 +47,7 @@ def test_dynamic_shift_on_many_cores(wrap: bool, mesh: str) -> None:
         return [y, *mtf.gradients(y, [x], [mtf.sin(x)])]
 
     weights = np.stack([moved(tf.constant(np.sin(row)), -int(n), 0, wrap) for row, n in zip(x, where, strict=True)])
-    for layout in ("b:rows+cols", "b:cols+rows", "b:cols;a:rows"):
+    for layout in layouts_of_run(["b:cols;a:rows", "b:rows+cols", "a:cols;b:rows", "b:cols+rows"], request.config):
         found, slope = interpret(program, inputs, mesh, layout).results
         np.testing.assert_array_equal(found, expected)
         assert_close(slope, weights, terms=FUNCTION_TERMS)
