@@ -74,13 +74,11 @@ CASES: dict[str, tuple[Layer, tuple[str, str]]] = {
 
 SHARPEST = (
     "dropout of whole sequences",
-    "dropout of a plain layer",
     "attention",
     "lean attention of each weight by itself",
     "ring attention",
     "local attention",
     "dropout of experts",
-    "second experts",
     "parts of sequences in a pipeline",
 )
 

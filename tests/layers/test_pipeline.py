@@ -174,8 +174,17 @@ def by_saved_name(function: mtf.Function) -> dict[str, np.ndarray]:
     return saved
 
 
-def test_files_know_no_stages(tmp_path: Any) -> None:
-    """Names in files, initial values, and checkpoints that move between the plain stack and stages, 4, 3, 2 and 1."""
+IN_STAGES = [
+    (PipelineSchedule(4, 2), "stages:4", "stage:stages"),
+    (PipelineSchedule(3, 2), "stages:3", "stage:stages"),
+    (PipelineSchedule(2, 2, 2), "stages:2", "stage:stages"),
+    (PipelineSchedule(1, 2), "all:1", ""),
+]
+
+
+@pytest.mark.parametrize("cases", [IN_STAGES[1:3], pytest.param(IN_STAGES, marks=pytest.mark.long)], ids=len)
+def test_files_know_no_stages(tmp_path: Any, cases: list[tuple[PipelineSchedule, str, str]]) -> None:
+    """Names in files, initial values, and checkpoints that move between the plain stack and stages."""
     from meshtf.checkpoint import CheckpointFolder, restore
 
     def made(schedule: PipelineSchedule | None, mesh_shape: str, layout: str) -> mtf.Function:
@@ -191,15 +200,7 @@ def test_files_know_no_stages(tmp_path: Any) -> None:
         source.variables[name] = source.variables[name] + 1
     trained, folder = by_saved_name(source), CheckpointFolder(tmp_path)
     folder.save(1, source.variables, {})
-    for number, case in enumerate(
-        [
-            (PipelineSchedule(4, 2), "stages:4", "stage:stages"),
-            (PipelineSchedule(3, 2), "stages:3", "stage:stages"),
-            (PipelineSchedule(2, 2, 2), "stages:2", "stage:stages"),
-            (PipelineSchedule(1, 2), "all:1", ""),
-        ],
-        start=1,
-    ):
+    for number, case in enumerate(cases, start=1):
         other = made(*case)
         found = by_saved_name(other)
         assert sorted(found) == sorted(initial)

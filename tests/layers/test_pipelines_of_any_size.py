@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import meshtf as mtf
@@ -118,7 +118,7 @@ def check_on_devices(drawn: Sizes) -> None:
     drawn.check([np.asarray(value) for value in step(**{name: array for name, (_, array) in drawn.inputs.items()})])
 
 
-@settings(deadline=None, max_examples=1)
+@settings(deadline=None, phases=[Phase.explicit])
 @example(Sizes(9, 7, 5, 6, PipelineSchedule(3, 3, 2), (("stage", 2), ("batch", 2))))
 @given(sizes(most_cores=4))
 def test_a_pipeline_of_any_size_is_the_plain_stack(drawn: Sizes) -> None:

@@ -22,6 +22,7 @@ from meshtf.layers import (
     local_attention,
 )
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, plan
+from tests.house.sharpest import sharpest
 
 WINDOW = AttentionMask(is_causal=True, window=16)
 
@@ -65,7 +66,7 @@ def test_positions_that_begin_anew_in_every_segment() -> None:
         assert_close(local, plain, terms=sizes.terms)
 
 
-@pytest.mark.parametrize("cores", [2, 3, 4, 6, 8, 12])
+@pytest.mark.parametrize("cores", sharpest([2, 3, 4, 6, 8, 12], [3, 8, 12]))
 def test_lengths_that_divide_over_the_cores_stay_so(cores: int) -> None:
     """Of 24 and 48 tokens, whatever the window; and blocks of a memory that lean attention cuts."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from meshtf.layers import (
 )
 from meshtf.layers.transformer import RmsNorm
 from meshtf.testing import interpret
+from tests.house.sharpest import sharpest
 
 X = mtf.Shape([("batch", 2), ("length", 4), ("d_model", 8)])
 D_MODEL = X[2]
@@ -55,8 +57,13 @@ def test_projections(name: str, check_layers: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("over_heads", [False, True])
-@pytest.mark.parametrize("name", ["multi-head", "multi-query", "grouped-query"])
+@pytest.mark.parametrize(
+    ("name", "over_heads"),
+    sharpest(
+        itertools.product(["multi-head", "multi-query", "grouped-query"], [False, True]),
+        [("multi-head", False), ("multi-query", True), ("grouped-query", True)],
+    ),
+)
 def test_norms_of_queries_and_keys(name: str, over_heads: bool, check_layers: Any) -> None:
     """x / sqrt(mean of squares + 0.1) · scale, of each head or of all together, before queries are scaled."""
     config = dataclasses.replace(

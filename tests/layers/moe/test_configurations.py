@@ -49,7 +49,7 @@ def inputs(batch_size: int) -> Mapping[str, mtf.TensorSpec]:
     return {"inputs": spec, "targets": spec}
 
 
-@pytest.mark.parametrize("name", sharpest(PUBLISHED, ["gshard_600b", "switch_base", "switch_c"]))
+@pytest.mark.parametrize("name", sharpest(PUBLISHED, ["switch_c"]))
 def test_a_published_model_has_as_many_parameters_as_published(name: str) -> None:
     model = configured(name)
 
@@ -71,7 +71,10 @@ def test_the_model_of_600_billion_is_lowered_for_2048_cores() -> None:
         return loss
 
     mesh_impl = mtf.PlanMeshImpl("all:2048", "batch:all;experts:all")
-    report = mtf.function(train_step, mesh_impl, inputs=inputs(4096)).report()
+    step = mtf.function(train_step, mesh_impl, inputs=inputs(4096))
+    count = sum(variable.unpadded_shape.size for variable in step.graph.trainable_variables)
+    assert count / BILLION == pytest.approx(PUBLISHED["gshard_600b"], rel=0.07)
+    report = step.report()
     kernels = [v for v in report.variables if "mixture_of_experts/w" in v.name and v.name.endswith("/kernel")]
     assert sum(v.bytes_whole for v in kernels) == 18 * 2048 * 2 * 1024 * 8192 * 4
     assert all(v.bytes_per_core == v.bytes_whole // 2048 for v in kernels)

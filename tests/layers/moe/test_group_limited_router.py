@@ -134,8 +134,18 @@ def swish(x: np.ndarray) -> np.ndarray:
     return x / (1.0 + np.exp(-x))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_experts_are_a_loop_over_tokens(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "layouts"),
+    [
+        ("v2", LAYOUTS[:1]),
+        ("v3", LAYOUTS[1:]),
+        ("gpt-oss", LAYOUTS[1:]),
+        ("gpt-oss, places", LAYOUTS[:1]),
+        *(pytest.param(name, LAYOUTS, marks=pytest.mark.long) for name in CASES),
+    ],
+    ids=lambda value: value if isinstance(value, str) else len(value),
+)
+def test_experts_are_a_loop_over_tokens(name: str, layouts: list[str]) -> None:
     layer, x = CASES[name], np.random.default_rng(1).normal(size=SHAPE.to_integer_list).astype(np.float32)
     weights = weights_of(layer)
     expected = written_out(x, layer, weights)
@@ -147,7 +157,7 @@ def test_experts_are_a_loop_over_tokens(name: str) -> None:
         return [layer(x, context), layer.step(tokens, context, position, [])[0]]
 
     size = largest(x, expected, *weights.values())
-    for whole, step in results_by_layout(program, (SHAPE, x), weights, LAYOUTS):
+    for whole, step in results_by_layout(program, (SHAPE, x), weights, layouts):
         assert_close(whole, expected, terms=TERMS, magnitude=size)
         assert_close(step, expected[:, 2], terms=TERMS, magnitude=size)
 

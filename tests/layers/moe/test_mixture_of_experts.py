@@ -28,6 +28,7 @@ from meshtf.layers.moe import (
 )
 from meshtf.layers.transformer import Context, Residual, Sublayer
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret, plan
+from tests.built_program import BuiltProgram
 
 SHAPE = [BATCH, LENGTH, D_MODEL]
 CAUSAL = Context(AttentionMask(is_causal=True), Tokens())
@@ -81,7 +82,13 @@ def test_groups_are_parts_of_sequences_or_whole_ones(
 
 
 @pytest.mark.parametrize(
-    ("capacity", "layouts"), [(Capacity(0.25), ["", *ON_TWO_BY_TWO]), (None, ["", ON_TWO_BY_TWO[0]])]
+    ("capacity", "layouts"),
+    [
+        (Capacity(0.25), ON_TWO_BY_TWO[1::2]),
+        (None, ON_TWO_BY_TWO[:1]),
+        pytest.param(Capacity(0.25), ["", *ON_TWO_BY_TWO], marks=pytest.mark.long),
+    ],
+    ids=["places", "dropless", "places under every layout"],
 )
 def test_decoding_routes_each_token_as_the_whole_sequence_does(
     capacity: Capacity | None, layouts: list[str], normal: Callable[..., Any]
@@ -94,8 +101,9 @@ def test_decoding_routes_each_token_as_the_whole_sequence_does(
         position = mtf.zeros(x.mesh, [], tf.int32)
         return whole, [layer.step(mtf.gather(x, n, LENGTH), CAUSAL, position, [])[0] for n in (0, 4)]
 
+    built = BuiltProgram(program, {"x": normal(SHAPE)})
     for layout in layouts:
-        whole, steps = interpret(program, {"x": normal(SHAPE)}, "rows:2;cols:2", layout).results
+        whole, steps = built.interpret("rows:2;cols:2", layout).results
         assert_close(np.stack(steps, axis=1), whole[:, [0, 4]], terms=TERMS)
 
 

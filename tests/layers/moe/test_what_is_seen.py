@@ -15,6 +15,7 @@ from meshtf.layers.moe import Capacity, ExpertChoiceRouter, MixtureOfExperts, Sw
 from meshtf.layers.transformer import TokenEmbedding, TransformerStack
 from meshtf.models import TransformerLM
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
+from tests.built_program import BuiltProgram
 from tests.house.sharpest import sharpest
 
 EXPERTS = 4
@@ -49,12 +50,13 @@ def counts(gates: np.ndarray, is_routed: np.ndarray, num_choices: int) -> np.nda
 def test_load_and_importance_are_of_the_tokens_that_are_no_padding(
     router: Any, num_choices: int, is_padded: bool, normal: Callable[..., Any]
 ) -> None:
-    """Under every layout, with places for a part of the tokens only."""
+    """Under several layouts, with places for a part of the tokens only."""
     layer = MixtureOfExperts(EXPERTS, 8, router, capacity=Capacity(0.7))
     inputs = {"x": normal(SHAPE), **({"segments": (TOKENS, segments())} if is_padded else {})}
     is_routed = segments() > 0 if is_padded else np.ones(TOKENS.to_integer_list, bool)
-    for layout in ["", *ON_TWO_BY_TWO]:
-        done = interpret(observed(layer), inputs, "rows:2;cols:2", layout)
+    program = BuiltProgram(observed(layer), inputs)
+    for layout in ["", *ON_TWO_BY_TWO[is_padded::2]]:
+        done = program.interpret("rows:2;cols:2", layout)
         _, seen = done.results
         gates = probabilities(inputs["x"][1], done.variables["router"])
         number = counts(gates, is_routed, num_choices)

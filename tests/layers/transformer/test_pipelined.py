@@ -71,7 +71,11 @@ def test_each_layer_keeps_its_own_relative_bias(algorithm: str) -> None:
 
 @pytest.mark.parametrize(
     ("num_layers", "schedule"),
-    [(4, PipelineSchedule(2, 2)), (5, PipelineSchedule(2, 2)), (4, PipelineSchedule(2, 2, num_rounds=2))],
+    [
+        pytest.param(4, PipelineSchedule(2, 2), marks=pytest.mark.long),
+        (5, PipelineSchedule(2, 2)),
+        (4, PipelineSchedule(2, 2, num_rounds=2)),
+    ],
     ids=["4 layers", "a place left over", "2 rounds"],
 )
 def test_dropout_grows_in_a_pipeline_as_in_the_plain_stack(num_layers: int, schedule: PipelineSchedule) -> None:

@@ -24,7 +24,7 @@ from meshtf.layers import (
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 
 BATCH, BEAM = mtf.Dimension("batch", 2), mtf.Dimension("beam", 4)
-STEPS, ROOM, D_KV = 7, 8, 4
+STEPS, ROOM, D_KV = 5, 8, 4
 CONFIGS = {
     "multi-head": AttentionConfig(2, D_KV),
     "multi-query": AttentionConfig(4, D_KV, num_kv_heads=1),

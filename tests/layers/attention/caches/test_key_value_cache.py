@@ -90,7 +90,6 @@ def along_length(x: mtf.Tensor) -> mtf.Tensor:
         + [("grouped-query", None, LAYOUTS[3])],
         [
             *(("multi-head", 4, layout) for layout in LAYOUTS[2:6:3]),
-            *(("multi-query", window, LAYOUTS[2]) for window in (None, 4)),
             ("grouped-query", 4, LAYOUTS[2]),
             ("grouped-query", None, LAYOUTS[3]),
         ],

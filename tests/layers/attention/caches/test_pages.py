@@ -37,30 +37,37 @@ Program = Callable[..., list[mtf.Tensor]]
 
 def in_own_caches(model: TransformerLM) -> Program:
     def program(targets: mtf.Tensor, offsets: mtf.Tensor) -> list[mtf.Tensor]:
-        decoder, logits = model.incremental_decoder({}), []
-        state = decoder.start(targets.mesh, targets.shape[:1], LENGTH, tf.float32)
-        for step in range(LENGTH + OFFSETS.max().item()):
-            position = step - offsets
+        decoder, steps = model.incremental_decoder({}), mtf.Dimension("steps", LENGTH + OFFSETS.max().item())
+
+        def one(state: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            position = parts[0] - offsets
             tokens = mtf.gather(targets, position - 1, "length")
             found, state = decoder.step(tokens, position, mtf.where(position >= LENGTH, -1, position), state)
-            logits.append(found)
-        return [model.logits({"targets": targets}, False), *logits]
+            return state, [found]
+
+        state = decoder.start(targets.mesh, targets.shape[:1], LENGTH, tf.float32)
+        _, (logits,) = mtf.scan(one, state, [mtf.range(targets.mesh, steps)], steps)
+        in_order = mtf.transpose(logits, [steps, targets.shape[0], decoder.vocab])
+        return [model.logits({"targets": targets}, False), in_order]
 
     return program
 
 
 def in_pages(model: TransformerLM) -> Program:
     def program(targets: mtf.Tensor, **rows: mtf.Tensor) -> list[mtf.Tensor]:
-        decoder, logits = model.incremental_decoder({}), []
-        state = decoder.start_pages(targets.mesh, 16 * PAGE, tf.float32)
-        for step in range(STEPS.size):
-            now = {name: mtf.gather(x, step, STEPS) for name, x in rows.items()}
+        decoder = model.incremental_decoder({})
+
+        def one(state: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+            now = dict(zip(rows, parts, strict=True))
             view = PageView.of(now["table"], now["position"], PAGE)
             # The last row's logits come first.
             wanted = BATCH.size - 1 - mtf.range(targets.mesh, BATCH)
             found, state = decoder.step_in_pages(now["tokens"], now["position"], view, state, wanted)
-            logits.append(found)
-        return [model.logits({"targets": targets}, False), *logits]
+            return state, [found]
+
+        state = decoder.start_pages(targets.mesh, 16 * PAGE, tf.float32)
+        _, (logits,) = mtf.scan(one, state, list(rows.values()), STEPS)
+        return [model.logits({"targets": targets}, False), mtf.transpose(logits, [STEPS, BATCH, decoder.vocab])]
 
     return program
 
@@ -93,11 +100,11 @@ def test_rows_at_positions_of_their_own(variant: str) -> None:
     model, size = models.VARIANTS[variant](False), models.VOCAB_SIZE
     given = {"targets": (models.TOKENS, TARGETS)}
     offsets = {"offsets": (models.TOKENS[:1], OFFSETS)}
-    whole, *steps = interpreted(in_own_caches(model), given | offsets, "rows:2;cols:2", LAYOUT).results
+    whole, steps = interpreted(in_own_caches(model), given | offsets, "rows:2;cols:1", LAYOUT).results
     for text, offset in enumerate(OFFSETS):
         for place in range(LENGTH):
             assert_close(steps[place + offset][text, :size], whole[text, place, :size], terms=models.TERMS)
-    whole, *steps = interpreted(in_pages(model), given | rows_of_steps(), "rows:2;cols:2", LAYOUT).results
+    whole, steps = interpreted(in_pages(model), given | rows_of_steps(), "rows:2;cols:2", LAYOUT).results
     for logits, reads in zip(steps, READS, strict=True):
         for row, (text, place) in enumerate(reads):
             assert_close(logits[-1 - row, :size], whole[text, place, :size], terms=models.TERMS)
@@ -140,6 +147,6 @@ def test_biases_by_distance_count_from_each_rows_own_position() -> None:
     for bias in (DistanceBias(models.GROUPED), RelativeBias(models.GROUPED, 8, 6)):
         model = models.language_model(SelfAttention(models.GROUPED), bias=bias)(False)
         given = {"targets": (models.TOKENS, TARGETS)} | rows_of_steps()
-        whole, *steps = interpreted(in_pages(model), given, "rows:1", "").results
+        whole, steps = interpreted(in_pages(model), given, "rows:1", "").results
         size = models.VOCAB_SIZE
         assert_close(steps[2][-4, :size], whole[0, 5, :size], terms=models.TERMS)
