@@ -81,7 +81,7 @@ def test_matrices_of_several_sets_and_dimensions_in_any_order(agrees: Any) -> No
         own = tf.constant(owners(np.transpose(sizes.numpy(), [1, 2, 0]), 5), x.dtype)
         return tf.einsum("dbrle,fexdl,blrx->lfrb", x, w, own)
 
-    agrees(program, reference, inputs, ["layers:cols;experts:rows", "batch:rows;layers:cols"])
+    agrees(program, reference, inputs, ["", "layers:rows", "layers:cols;experts:rows", "batch:rows;layers:cols"])
 
 
 @pytest.mark.parametrize(
