@@ -19,6 +19,7 @@ from meshtf.errors import GraphError
 from meshtf.lowering.report.memory.peak_memory import peak_memory
 from meshtf.planning.plan import Plan
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, plan
+from tests.house.sharpest import sharpest
 
 BATCH, D, HIDDEN = mtf.Dimension("batch", 4), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
 RNG = np.random.default_rng(4)
@@ -47,7 +48,7 @@ def two_layers(recompute: Any) -> Callable[..., Any]:
     return program
 
 
-@pytest.mark.parametrize("recompute", POLICIES, ids=str)
+@pytest.mark.parametrize("recompute", sharpest(POLICIES, [True, *POLICIES[1::2], POLICIES[-1]]), ids=str)
 def test_results_gradients_and_dropout_are_the_same(twins: Any, recompute: Any) -> None:
     twins(two_layers(recompute), two_layers(None), INPUTS, LAYOUTS[:2] if recompute is True else LAYOUTS[:1])
 
@@ -313,18 +314,19 @@ def accounted(how: str, keep: str) -> float:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_process_needs_what_the_accounting_says() -> None:
     """Recomputation is undone by nobody: not by the executor, that runs early what it can, and not by merging."""
-    recomputed, kept = high_waters(("scan", "nothing"), ("scan", "everything"))
+    (recomputed,) = high_waters(("scan", "nothing"))
     theory = accounted("scan", "nothing")
     assert theory < 24
     assert 10 < recomputed < theory + HIGH_WATER_BEYOND
-    assert kept > 45
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_other_recomputations_need_what_the_accounting_says() -> None:
     ways = [("scan", "nested"), ("unrolled", "nothing")]
-    for way, needed in zip(ways, high_waters(*ways), strict=True):
+    *recomputed, kept = high_waters(*ways, ("scan", "everything"))
+    for way, needed in zip(ways, recomputed, strict=True):
         theory = accounted(*way)
         assert theory < 24
         assert 10 < needed < theory + HIGH_WATER_BEYOND
+    assert kept > 45

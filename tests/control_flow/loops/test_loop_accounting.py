@@ -48,19 +48,26 @@ def training(is_scan: bool, recompute: Any = None) -> Callable[..., Any]:
     return step
 
 
+FORMS: list[tuple[bool, Any]] = [(False, None), (True, True), (True, None)]
+"""Whether it is a scan, and what is computed again."""
+
+
 @pytest.mark.parametrize(
-    "layout",
+    ("layout", "forms"),
     [
-        "batch:rows+cols",
-        pytest.param("batch:rows;hidden:cols", marks=pytest.mark.long),
-        pytest.param("d:rows;batch:cols", marks=pytest.mark.long),
+        ("batch:rows+cols", FORMS[:2]),
+        *(
+            pytest.param(layout, FORMS, marks=pytest.mark.long)
+            for layout in ("batch:rows+cols", "batch:rows;hidden:cols", "d:rows;batch:cols")
+        ),
     ],
+    ids=lambda value: value if isinstance(value, str) else len(value),
 )
-def test_five_steps_of_an_optimizer(layout: str) -> None:
+def test_five_steps_of_an_optimizer(layout: str, forms: list[tuple[bool, Any]]) -> None:
     """The updates of weights are shared among cores that would repeat them (the slots are then kept in shares)."""
     losses: list[list[float]] = []
     weights = []
-    for is_scan, recompute in ((False, None), (True, None), (True, True)):
+    for is_scan, recompute in forms:
         impl = mtf.SpmdMeshImpl("rows:2;cols:2", layout)
         step = mtf.function(training(is_scan, recompute), impl, inputs={"x": mtf.TensorSpec([BATCH, D])}, name="step")
         losses.append([float(step(x=X)) for _ in range(5)])

@@ -10,6 +10,7 @@ import pytest
 
 import meshtf as mtf
 from meshtf.testing import interpret
+from tests.house.sharpest import sharpest
 
 BATCH, LENGTH, D = mtf.Dimension("batch", 12), mtf.Dimension("length", 4), mtf.Dimension("d", 2)
 X = np.ones([12, 4, 2], np.float32)
@@ -100,7 +101,13 @@ NEED_TWO = ("two in one position", "in rows of two")
 SPLIT = ";".join(f"{name}:all" for name in ("batch", "groups", "tokens", "rows", "row", "elements"))
 
 
-@pytest.mark.parametrize("case", MODELS)
+SHARPEST = (
+    "under another name", "behind what else there is", "in parts, under another name", "two in one position",
+    "in rows of two", "with all else", "in two reshapes", "one by one, computed again",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sharpest(MODELS, SHARPEST))
 def test_an_example_has_the_bits_that_it_has_in_the_whole_batch(case: str) -> None:
     feeds = {"x": (mtf.Shape([BATCH, LENGTH, D]), X)}
     whole = interpret(program(MODELS[case], 0), feeds, "all:1").results

@@ -12,6 +12,8 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
 from meshtf.testing import FUNCTION_TERMS, assert_close, assert_layout_invariant, interpret, terms_of
+from tests.built_program import BuiltProgram
+from tests.house.layouts_of_run import layouts_of_run
 
 BATCH, D, HIDDEN = mtf.Dimension("batch", 16), mtf.Dimension("d", 4), mtf.Dimension("hidden", 8)
 RNG = np.random.default_rng(5)
@@ -43,13 +45,14 @@ def program(splits: int) -> Callable[..., Any]:
     return step
 
 
-def test_equal_to_the_whole_batch() -> None:
+def test_equal_to_the_whole_batch(request: pytest.FixtureRequest) -> None:
     whole = interpret(program(0), INPUTS, "one:1")
     grads, outputs = whole.results
     terms = terms_of(whole.plan, INPUTS["x"][1].dtype)
     for splits in (1, 2, 4):
-        for layout in ["", *(LAYOUTS if splits == 2 else LAYOUTS[:2])]:
-            found_grads, found = interpret(program(splits), INPUTS, "rows:2;cols:2", layout).results
+        built = BuiltProgram(program(splits), INPUTS)
+        for layout in layouts_of_run(["", *(LAYOUTS if splits == 2 else LAYOUTS[:2])], request.config):
+            found_grads, found = built.interpret("rows:2;cols:2", layout).results
             for name, value in outputs.items():
                 assert_close(found[name], value, terms=terms, what=f"{name}, {splits} splits")
             np.testing.assert_array_equal(found["h"] == 0, outputs["h"] == 0)

@@ -84,9 +84,9 @@ def one_core() -> tuple[list[float], dict[str, np.ndarray]]:
 @pytest.mark.parametrize(
     ("mesh_shape", "layout", "parameter_layout", "recompute"),
     [
-        ("rows:4", "batch:rows", "d_model:rows", None),
+        pytest.param("rows:4", "batch:rows", "d_model:rows", None, marks=pytest.mark.long),
         ("rows:2;cols:2", "batch:rows;d_ff:cols", "d_model:rows;d_ff:cols", "nothing"),
-        ("rows:2", "batch:rows", "layers:rows", "nested"),
+        pytest.param("rows:2", "batch:rows", "layers:rows", "nested", marks=pytest.mark.long),
     ],
 )
 def test_training_is_that_of_one_core(
@@ -99,7 +99,7 @@ def test_training_is_that_of_one_core(
         assert_close(many.variables[name], value, terms=TERMS, steps=len(losses), what=name)
 
 
-@pytest.mark.parametrize("step", [step_with_overrides, step_in_parts])
+@pytest.mark.parametrize("step", [step_with_overrides, pytest.param(step_in_parts, marks=pytest.mark.long)])
 def test_gradients_are_held_as_their_weights_are_kept(step: Callable[[mtf.Tensor], mtf.Tensor]) -> None:
     """Behind overrides inside the stack, and summed over micro-batches: no core has more than its part of one."""
     parameter_layout = "d_model:rows;d_ff:cols"
