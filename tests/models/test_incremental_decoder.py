@@ -216,17 +216,19 @@ SPLIT_OTHERWISE = {
     "grouped, relative bias",
     "window, sinusoidal positions",
     "local, rotary, relative bias",
-    "encoder and decoder",
+    "lean, inputs of another vocabulary",
 }
 """Variants that the short run has under another layout."""
 LIKE_OTHERS = {
     "multi-head, rotary",
+    "encoder and decoder",
+    "latents, neighbours turned",
     "relative bias of each layer",
     "a window as long as the sequence",
     "lean, window",
     "sinks, window",
 }
-"""Variants of which the short run has the parts in others."""
+"""Variants of which the short run has the parts in others. It decodes latents a few tokens at a time."""
 
 
 def runs(variant: str) -> list[pytest.MarkDecorator]:
@@ -240,7 +242,10 @@ def runs(variant: str) -> list[pytest.MarkDecorator]:
         pytest.param("multi-head, rotary", True, "rows:2", "heads:rows", marks=pytest.mark.long),
         pytest.param("encoder and decoder", True, "rows:2", "heads:rows;d_ff:rows", marks=pytest.mark.long),
         pytest.param("window, sinusoidal positions", True, "rows:1", "", marks=pytest.mark.long),
-        ("encoder and decoder", False, "rows:2", "memory_length:rows;vocab:rows;d_ff:rows"),
+        ("lean, inputs of another vocabulary", False, "rows:2", "memory_length:rows;vocab:rows;d_ff:rows"),
+        pytest.param(
+            "encoder and decoder", False, "rows:2", "memory_length:rows;vocab:rows;d_ff:rows", marks=pytest.mark.long
+        ),
         pytest.param(
             "grouped, relative bias",
             False,

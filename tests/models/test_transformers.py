@@ -106,7 +106,8 @@ def one_core(made: Case) -> InterpretedTraining:
     [
         ("gpt2", LAYOUTS[2:3]),
         pytest.param("gpt2", LAYOUTS[::2], marks=pytest.mark.long),
-        ("bert", LAYOUTS[1::2]),
+        ("bert", LAYOUTS[1::4]),
+        pytest.param("bert", LAYOUTS[1::2], marks=pytest.mark.long),
         pytest.param("t5_1_0", LAYOUTS[1::2], marks=pytest.mark.long),
         ("t5_1_1", LAYOUTS[4:5]),
         pytest.param("t5_1_0", LAYOUTS[::2], marks=pytest.mark.long),
@@ -177,9 +178,10 @@ def recomputed(policy: str, num_layers: int) -> Case:
     return case("gpt2", f"TransformerStack.recompute = {policy}", f"num_layers = {num_layers}", "dropout_rate = 0.2")
 
 
-def test_recomputation_changes_no_loss() -> None:
+@pytest.mark.parametrize("policies", [RECOMPUTED[::2], pytest.param(RECOMPUTED, marks=pytest.mark.long)], ids=len)
+def test_recomputation_changes_no_loss(policies: tuple[str, ...]) -> None:
     losses = []
-    for policy in RECOMPUTED:
+    for policy in policies:
         made = recomputed(policy, num_layers=4)
         training = one_core(made)
         losses.append([training.step(**made.batch()) for _ in range(2)])
@@ -193,7 +195,7 @@ def test_recomputation_saves_memory() -> None:
 
 
 @pytest.mark.plain_cpu
-@pytest.mark.parametrize("name", ["llama", "t5_1_0"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("t5_1_0", marks=pytest.mark.long)])
 def test_a_step_with_bfloat16_activations(name: str) -> None:
     """The loss is that of float32 within bfloat16's precision, and variables stay float32."""
     made = case(name, "dropout_rate = 0.0")

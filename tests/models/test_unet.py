@@ -10,6 +10,7 @@ import meshtf as mtf
 from meshtf.errors import ShapeError
 from meshtf.models import UNet
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
+from tests.built_program import BuiltProgram
 
 TERMS = (4 * 9 * 16, 4 * 12 * 20, 12 * FUNCTION_TERMS)
 """Roundings of the convolutions, of sums over the pixels of a batch, and of functions."""
@@ -30,8 +31,20 @@ def test_it_is_the_published_network() -> None:
     assert count == 31_030_658
 
 
-@pytest.mark.parametrize("spatial", [{"height": 20, "width": 12}, {"depth": 4, "height": 6, "width": 8}])
-def test_layout_changes_neither_loss_nor_gradients(spatial: dict[str, int]) -> None:
+FLAT, DEEP = {"height": 20, "width": 12}, {"depth": 4, "height": 6, "width": 8}
+LAYOUTS = [("a:3;b:2", "height:a;width:b"), ("a:2;b:2", "filters:a;batch:b")]
+
+
+@pytest.mark.parametrize(
+    ("spatial", "layouts"),
+    [
+        (FLAT, LAYOUTS[:1]),
+        (DEEP, LAYOUTS[1:]),
+        *(pytest.param(spatial, LAYOUTS, marks=pytest.mark.long) for spatial in (FLAT, DEEP)),
+    ],
+    ids=len,
+)
+def test_layout_changes_neither_loss_nor_gradients(spatial: dict[str, int], layouts: list[tuple[str, str]]) -> None:
     """Sizes 20, 10 and 5 on 3 cores, and 12, 6 and 3 on 2."""
     is_flat = len(spatial) == 2
     model = UNet(3, width=2, num_levels=3 if is_flat else 2, num_spatial=len(spatial), batch_norm=is_flat)
@@ -50,9 +63,10 @@ def test_layout_changes_neither_loss_nor_gradients(spatial: dict[str, int]) -> N
         assert len(found) == len(trainable)
         return {"loss": loss, **found}
 
-    expected = interpret(program, inputs, "a:1").results
-    for mesh, layout in (("a:3;b:2", "height:a;width:b"), ("a:2;b:2", "filters:a;batch:b")):
-        found = interpret(program, inputs, mesh, layout).results
+    built = BuiltProgram(program, inputs)
+    expected = built.interpret("a:1").results
+    for mesh, layout in layouts:
+        found = built.interpret(mesh, layout).results
         for name, value in expected.items():
             assert_close(found[name], value, terms=(*TERMS, *TERMS), what=f"{name} {layout}")
 

@@ -11,6 +11,7 @@ from meshtf.errors import ShapeError
 from meshtf.models import SSD, DefaultBoxes, ResNet
 from meshtf.testing import FUNCTION_TERMS, assert_close, interpret
 from meshtf.train.data import drawn_objects
+from tests.built_program import BuiltProgram
 
 PUBLISHED = SSD(81, ResNet(81, stage_sizes=(3, 4, 6), stage_strides=(1, 2, 1), block="basic"))
 TINY = SSD(
@@ -26,6 +27,13 @@ TINY = SSD(
 SIZE = 23
 TERMS = (7 * 9 * 16, 8 * SIZE * SIZE, 12 * FUNCTION_TERMS)
 """Roundings of the convolutions, of statistics over the batch, and of functions."""
+
+
+LAYOUTS = [
+    "a:3;b:2|height:a;width:b",
+    "a:4;b:2|height:a;filters:b;anchors:b",
+    "a:2;b:2|batch:a;objects:b;classes:b",
+]
 
 
 def convolution(window: int, inputs: int, outputs: int) -> int:
@@ -55,7 +63,8 @@ def test_it_is_the_detector_of_mlperf() -> None:
     assert sum(variable.shape.size for variable in graph.trainable_variables) == count
 
 
-def test_layout_changes_neither_loss_nor_gradients_nor_detections() -> None:
+@pytest.mark.parametrize("layouts", [LAYOUTS[::2], pytest.param(LAYOUTS, marks=pytest.mark.long)], ids=len)
+def test_layout_changes_neither_loss_nor_gradients_nor_detections(layouts: list[str]) -> None:
     """Images of 23 rows become maps of 6, 3 and 1, on 3 and 4 cores."""
     task = drawn_objects(size=SIZE, num_train=4, num_held_out=1)
     inputs = {name: (mtf.Shape([("batch", 4)]) + task.shapes[name], task.train[name]) for name in task.shapes}
@@ -69,16 +78,12 @@ def test_layout_changes_neither_loss_nor_gradients_nor_detections() -> None:
         assert len(found) == len(trainable)
         return {"loss": loss, **found}
 
-    expected = interpret(program, inputs, "a:1").results
+    built = BuiltProgram(program, inputs)
+    expected = built.interpret("a:1").results
     assert expected["head_0/coordinates/kernel"].any()
     assert expected["head_2/classes/bias"].any()
-    layouts = [
-        "a:3;b:2|height:a;width:b",
-        "a:4;b:2|height:a;filters:b;anchors:b",
-        "a:2;b:2|batch:a;objects:b;classes:b",
-    ]
     for mesh, layout in (text.split("|") for text in layouts):
-        found = interpret(program, inputs, mesh, layout).results
+        found = built.interpret(mesh, layout).results
         for name, value in expected.items():
             assert_close(found[name], value, terms=(*TERMS, *TERMS), what=f"{name} {layout}")
 
