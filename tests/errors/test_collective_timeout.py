@@ -14,10 +14,10 @@ mtf.virtual_cpus(4)
 
 def sleep(x):
     if x[0] == 6:
-        time.sleep(12)
+        time.sleep(7)
     if x[0] == 5:
         time.sleep(0.5)  # the other cores wait
-        subprocess.Popen(["sh", "-c", f"sleep 6; kill -CONT {os.getpid()}"])
+        subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
         os.kill(os.getpid(), signal.SIGSTOP)
     return x
 
@@ -26,7 +26,7 @@ def train_step(x):
     loss = mtf.reduce_sum(y, name="loss")
     return mtf.exp(loss)
 
-mesh = mtf.SpmdMeshImpl("rows:4", "batch:rows", collective_timeout_seconds=4, share_memory=False)
+mesh = mtf.SpmdMeshImpl("rows:4", "batch:rows", collective_timeout_seconds=2, share_memory=False)
 step = mtf.function(train_step, mesh, {"x": mtf.TensorSpec("batch:8")})
 print(step(np.zeros(8, np.float32)).numpy())
 print(step(np.float32([0, 0, 5, 0, 0, 0, 0, 0])).numpy() > 1)
@@ -52,7 +52,7 @@ def test_the_message(tmp_path: Path) -> None:
     assert text.startswith("1.0\nTrue\nmeshtf.errors CollectiveError None True\n")
     line = PROGRAM[: PROGRAM.index("loss = ")].count("\n") + 1
     assert f"all_reduce over mesh axes rows, for loss, at {file}:{line} in train_step" in first
-    assert "no progress for 4 seconds; waiting: CPU:0, CPU:1, CPU:2; in no collective: CPU:3" in first
+    assert "no progress for 2 seconds; waiting: CPU:0, CPU:1, CPU:2; in no collective: CPU:3" in first
     assert "The process must be restarted" in first
     assert 'program "train_step" cannot run: a collective failed earlier in this process' in second
     assert "Restart the process; training resumes from its last checkpoint" in second

@@ -36,8 +36,8 @@ KINDS["random_bits"] = random.random_bits
 KINDS["keep_mask"] = functools.partial(random.keep_mask, keep_prob=0.7)
 for integer in (tf.int32, tf.int64):
     KINDS[f"uniform-{integer.name}"] = functools.partial(random.uniform, dtype=integer, minval=-7, maxval=1000)
-SHARPEST = ("truncated_normal-float16", "normal-bfloat16", "uniform-float64", "uniform-int64", "keep_mask")
-"""Of every function, of words of 16 and 64 bits, and of bits alone."""
+SHARPEST = ("truncated_normal-float16", "uniform-float64", "uniform-int64", "keep_mask")
+"""Words of 16 and 64 bits, and bits alone. Slices of every padded size are of the normal distribution."""
 
 # Random123's known answers (kat_vectors, threefry2x32, 20 rounds): counter, key, result.
 ONES = (0xFFFFFFFF, 0xFFFFFFFF)
@@ -100,7 +100,7 @@ def test_odd_slices(kind: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_any_box_of_any_whole(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(KINDS)))
     shape = data.draw(st.sampled_from([(67,), (63, 65), (13, 1, 65), (5, 7, 3, 13), (300, 411), ()]))

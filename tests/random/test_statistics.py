@@ -13,6 +13,7 @@ from meshtf import random
 from meshtf.random import _normal_quantile as normal_quantile
 from meshtf.random import distributions
 from meshtf.testing import FUNCTION_TERMS, assert_close
+from tests.house.sharpest import sharpest
 
 SIZE = 200_000
 KEY = random.fold_in((0, 7), random.stable_hash("statistics"))
@@ -43,7 +44,7 @@ def test_bytes_are_uniform(bit: int) -> None:
     assert chi_square_errors(np.bincount(words >> np.uint32(bit) & np.uint32(255), minlength=256)) < ERRORS
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", sharpest(FLOATS, [tf.bfloat16, tf.float64]))
 def test_uniform(dtype: tf.DType) -> None:
     drawn = random.uniform(KEY, [0], [SIZE], [SIZE], dtype).numpy().astype(np.float64)
     spacing = 2.0 ** -distributions.UNIFORM_BITS[dtype]
@@ -95,7 +96,7 @@ def test_quantile(dtype: tf.DType, smallest: float) -> None:
     assert_close(logarithms, np.log(tails.astype(np.float64)), terms=FUNCTION_TERMS, magnitude=np.abs(logarithms))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", sharpest(FLOATS, [tf.bfloat16, tf.float32]))
 def test_normal(dtype: tf.DType) -> None:
     drawn = random.normal(KEY, [0], [SIZE], [SIZE], dtype, 3.0, 2.0).numpy().astype(np.float64)
     z = np.sort((drawn - 3.0) / 2.0)
@@ -107,7 +108,7 @@ def test_normal(dtype: tf.DType) -> None:
         assert largest_gap(z, np.array([NORMAL.cdf(value) for value in z])) < 1.95
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", sharpest(FLOATS, [tf.float16, tf.float64]))
 def test_truncated_normal(dtype: tf.DType) -> None:
     drawn = random.truncated_normal(KEY, [0], [SIZE], [SIZE], dtype, 0.0, 0.02).numpy()
     bound = (2 * tf.constant(0.02, dtype)).numpy()

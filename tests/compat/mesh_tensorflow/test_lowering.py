@@ -308,7 +308,7 @@ def test_fetches_of_two_lowerings_wait_for_one_another(mesh_name: str) -> None:
 
 def _slowly(x: tf.Tensor) -> tf.Tensor:
     """So that another program begins meanwhile, where nothing keeps it."""
-    return tf.ensure_shape(tf.numpy_function(lambda x: (time.sleep(0.2), x)[1], [x], x.dtype), x.shape)
+    return tf.ensure_shape(tf.numpy_function(lambda x: (time.sleep(0.05), x)[1], [x], x.dtype), x.shape)
 
 
 def test_programs_that_disable_shapes_of_integers() -> None:

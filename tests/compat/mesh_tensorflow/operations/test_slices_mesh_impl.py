@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import meshtf.compat.mesh_tensorflow as mtf
 from meshtf.errors import MeshtfError
 from meshtf.testing import assert_close, interpret
 from tests.compat.mesh_tensorflow.operations.own_operation import OwnOperation
+from tests.house.sharpest import sharpest
 
 MESH = mtf.convert_to_shape("rows:2;cols:4")
 X = np.random.default_rng(0).normal(size=[8, 8]).astype(np.float32)
@@ -141,8 +143,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.layout)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "split"),
+    sharpest(
+        itertools.product(CASES, SPLITS),
+        [(name, SPLITS[1 + number % 2]) for number, name in enumerate(CASES)]
+        + [("own place", SPLITS[1]), ("allsplit of what differs", SPLITS[0]), ("alltoall", SPLITS[0])],
+    ),
+    ids=lambda value: value if isinstance(value, str) else value.layout,
+)
 def test_slices_as_the_whole(name: str, split: Split) -> None:
     case = CASES[name]
     shape = case.shape(split)
