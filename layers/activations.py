@@ -11,6 +11,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.errors import GraphError, nearest_public
+from meshtf.field_checks import check_above_zero, check_kinds
 
 ActivationFunction: TypeAlias = "Callable[[mtf.Tensor], mtf.Tensor]"
 Activation: TypeAlias = "ActivationFunction | str | None"
@@ -81,6 +82,10 @@ class ClampedSwish:
     alpha: float = 1.702
     limit: float = 7.0
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_above_zero(self, "limit")
+
     def __call__(self, x: mtf.Tensor) -> mtf.Tensor:
         x = mtf.minimum(x, self.limit)
         return x * mtf.sigmoid(x * self.alpha)
@@ -98,6 +103,10 @@ class ClampedLinear:
 
     limit: float = 7.0
     offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_above_zero(self, "limit")
 
     def __call__(self, x: mtf.Tensor) -> mtf.Tensor:
         return mtf.maximum(mtf.minimum(x, self.limit), -self.limit) + self.offset

@@ -12,6 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
+from meshtf.field_checks import check_kinds
 from meshtf.layers._operands import DimensionLike, checked_operand
 from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer, VarianceScalingInitializer
 from meshtf.takes_mesh import method_takes_mesh, takes_mesh
@@ -168,6 +169,7 @@ class VocabularyEmbedding:
             raise GraphError(
                 f"VocabularyEmbedding: d_embedding must be a positive integer, and is {self.d_embedding!r}"
             )
+        check_kinds(self, GraphError)
         if self.logit_cap is not None and not self.logit_cap > 0:
             raise GraphError(f"VocabularyEmbedding: logit_cap must be above 0, and is {self.logit_cap!r}")
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DtypeError, GraphError, ShapeError, counted
+from meshtf.field_checks import check_above_zero, check_kinds
 from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.initializers import Initializer
 
@@ -72,6 +73,8 @@ class EmbeddingTables:
                 )
         if self.pooling not in POOLINGS:
             raise GraphError(f'EmbeddingTables: pooling must be "sum" or "mean", and is {self.pooling!r}')
+        check_kinds(self, GraphError)
+        check_above_zero(self, "capacity_factor", error=GraphError)
 
     @property
     def rows(self) -> mtf.Dimension:

@@ -17,6 +17,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 
 Initializer: TypeAlias = "Callable[[mtf.Mesh, mtf.Shape, tf.DType], mtf.Tensor]"
 """A function that fills a shape on a mesh with initial values; the engine runs it slice by slice."""
@@ -64,6 +65,7 @@ class VarianceScalingInitializer:
     distribution: Distribution = "normal"
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not self.scale > 0:
             raise ValueError(f"VarianceScalingInitializer: scale must be positive, and is {self.scale!r}")
         _check_choice("mode", self.mode, get_args(FanMode))
@@ -95,6 +97,7 @@ class NormalInitializer:
     stddev: float = 0.02
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_stddev(self)
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:
@@ -118,6 +121,7 @@ class TruncatedNormalInitializer:
     stddev: float = 0.02
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_stddev(self)
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:

@@ -13,6 +13,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.field_checks import check_kinds
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
 A, B, SCALE = "lora_a", "lora_b", "lora_scale"
@@ -49,6 +50,7 @@ class LowRank:
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 1:
             raise ValueError(f"LowRank: rank must be a positive integer, and is {self.rank!r}")
+        check_kinds(self)
         if isinstance(self.projections, str) or not all(name in ("q", "k", "v", "o") for name in self.projections):
             raise ValueError(f"LowRank: projections must be of q, k, v and o, and are {self.projections!r}")
 

@@ -11,6 +11,8 @@ import functools
 import gin
 import numpy as np
 
+from meshtf.field_checks import check_kinds
+
 
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,7 @@ class PipelineSchedule:
             value = getattr(self, field.name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"PipelineSchedule: {field.name} must be a positive integer, and is {value!r}")
+        check_kinds(self)
         if self.num_rounds > 1 and self.num_microbatches % self.num_stages:
             below = self.num_microbatches - self.num_microbatches % self.num_stages
             fitting = [n for n in (below, below + self.num_stages) if n]

@@ -9,6 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.layers import EmbeddingTables, VarianceScalingInitializer
 from meshtf.models._activations import in_activation_dtype
 
@@ -59,6 +60,7 @@ class DLRM:
                     f"DLRM: embedding_size must be a positive integer and {name} a sequence of them, such as (512, "
                     f"256); they are {self.embedding_size!r} and {sizes!r}"
                 )
+        check_kinds(self)
         _ = self.tables
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import gin
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, Memory, Observations, TokenEmbedding, TokenLoss, TransformerStack
@@ -55,6 +56,7 @@ class EncoderDecoder:
         optional = ("output", "targets_embedding")
         check_parts(self, optional, output=VocabularyEmbedding, targets_embedding=TokenEmbedding)
         check_id(self, "start_id", self._targets_embedding.vocabulary)
+        check_kinds(self)
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:

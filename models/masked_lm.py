@@ -9,6 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.dense import dense
@@ -58,6 +59,7 @@ class MaskedLM:
         check_size(self, "d_model")
         check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks), loss=TokenLoss)
         activation_function(self.activation)
+        check_kinds(self)
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
         """The logits: features with `inputs` [batch, length], and perhaps `inputs_token_types` -> [batch, length,

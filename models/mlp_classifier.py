@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import class_metrics, class_predictions
 
@@ -39,6 +40,7 @@ class MLPClassifier:
                 f"(256,); they are {self.num_classes!r} and {self.hidden_sizes!r}"
             )
         mtf.layers.activation_function(self.activation)
+        check_kinds(self)
 
     @property
     def classes(self) -> mtf.Dimension:

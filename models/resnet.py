@@ -9,6 +9,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.errors import ShapeError, counted, nearest
+from meshtf.field_checks import check, check_kinds, check_sizes
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
@@ -106,6 +107,9 @@ class ResNet(ImageClassifier):
                 f"{name}: stage_strides must be {len(sizes)} positive integers, one for each stage of stage_sizes, and "
                 f"is {self.stage_strides!r}"
             )
+        check_kinds(self)
+        check(self, "label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]")
+        check_sizes(self, "batch_norm_group_size", "num_channels")
 
     @property
     def strides(self) -> Sequence[int]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import nearest
+from meshtf.field_checks import check_fractions, check_kinds
 from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.class_ids import are_right
@@ -67,6 +68,8 @@ class TextClassifier:
         activation_function(self.activation)
         check_size(self, "num_classes")
         check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks))
+        check_kinds(self)
+        check_fractions(self, "dropout_rate")
 
     @property
     def classes(self) -> mtf.Dimension:

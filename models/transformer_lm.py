@@ -9,6 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import (
@@ -61,6 +62,7 @@ class TransformerLM:
         check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks), loss=TokenLoss)
         check_parts(self, ("output",), output=VocabularyEmbedding)
         check_id(self, "start_id", self.embedding.vocabulary)
+        check_kinds(self)
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:

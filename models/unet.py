@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
+from meshtf.field_checks import check_kinds
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.layers.class_ids import are_right, class_ids
 from meshtf.models._activations import in_activation_dtype
@@ -56,6 +57,7 @@ class UNet:
             check_size(self, name)
         if self.num_spatial not in (2, 3):
             raise ValueError(f"UNet: num_spatial is 2 for images or 3 for volumes, not {self.num_spatial!r}")
+        check_kinds(self)
 
     @property
     def classes(self) -> mtf.Dimension:

@@ -9,6 +9,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.errors import ShapeError, nearest
+from meshtf.field_checks import check, check_fractions, check_kinds
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer, ZerosInitializer
@@ -77,6 +78,9 @@ class VisionTransformer:
                 f"VisionTransformer: image_shape must be three integers, (height, width, channels), or None, and is "
                 f"{shape!r}"
             )
+        check_kinds(self)
+        check_fractions(self, "dropout_rate")
+        check(self, "label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]")
 
     @property
     def classes(self) -> mtf.Dimension:

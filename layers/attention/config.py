@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import gin
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 from meshtf.layers.low_rank import LowRank
 
@@ -35,6 +36,9 @@ class AttentionInitializers:
     k: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
     v: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
     o: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
 
 @gin.configurable(module="meshtf.layers")
@@ -70,6 +74,9 @@ class QueryKeyNorm:
 
     norm: Callable[[mtf.Tensor, Sequence[mtf.Dimension]], mtf.Tensor]
     over_heads: bool = False
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
     def applied(self, x: mtf.Tensor, heads: mtf.Shape, d_kv: mtf.Dimension, scope: str) -> mtf.Tensor:
         """x [.., heads, d_kv], normalized."""
@@ -110,16 +117,17 @@ class AttentionConfig:
     query_key_norm: QueryKeyNorm | None = None
 
     def __post_init__(self) -> None:
-        for name in () if isinstance(self.use_bias, bool) else self.use_bias:
-            if name not in PROJECTIONS:
-                raise ValueError(
-                    f"AttentionConfig: use_bias names {name!r}, but the projections are {', '.join(PROJECTIONS)}"
-                )
         for name in ("num_heads", "d_kv", "num_kv_heads"):
             size = getattr(self, name)
             may_be_none = name == "num_kv_heads"
             if not (isinstance(size, int) and size >= 1) and not (size is None and may_be_none):
                 raise ValueError(f"AttentionConfig: {name} must be a positive integer, and is {size!r}")
+        check_kinds(self)
+        for name in () if isinstance(self.use_bias, bool) else self.use_bias:
+            if name not in PROJECTIONS:
+                raise ValueError(
+                    f"AttentionConfig: use_bias names {name!r}, but the projections are {', '.join(PROJECTIONS)}"
+                )
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"AttentionConfig: num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}; "

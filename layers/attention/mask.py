@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import meshtf as mtf
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
 from meshtf.layers.attention.tokens import Tokens, distance_ahead
 
 
@@ -34,6 +35,7 @@ class AttentionMask:
     sees_prefix: bool = False
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.window is not None and self.window < 1:
             raise ValueError(f"AttentionMask: window must be at least 1 (a token sees itself), and is {self.window}")
         if self.sees_prefix and not self.is_causal:

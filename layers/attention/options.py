@@ -7,6 +7,7 @@ import dataclasses
 import gin
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 
 
 @gin.configurable(module="meshtf.layers")
@@ -35,6 +36,7 @@ class AttentionOptions:
     logit_cap: float | None = None
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not 0.0 <= self.dropout_rate < 1.0:
             raise ValueError(f"AttentionOptions: dropout_rate must be in [0, 1), and is {self.dropout_rate!r}")
         if self.logit_cap is not None and not self.logit_cap > 0:

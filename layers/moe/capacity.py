@@ -8,6 +8,7 @@ import math
 import gin
 
 from meshtf.errors import ShapeError
+from meshtf.field_checks import check_kinds
 
 _TOO_SMALL = """\
 an expert's capacity is below one token: {tokens} tokens in a group · {choices} choices · factor {factor:g} / \
@@ -29,6 +30,7 @@ class Capacity:
     evaluation_factor: float | None = None
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for field in ("factor", "evaluation_factor"):
             value = getattr(self, field)
             if value is not None and not value > 0:

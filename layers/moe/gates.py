@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import nearest
+from meshtf.field_checks import check_kinds
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
 SCORINGS = ("softmax", "sigmoid")
@@ -34,6 +35,7 @@ class Gates:
     scoring: str = "softmax"
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if not 0 <= self.jitter < 1:
             raise ValueError(f"Gates: jitter must be in [0, 1), and is {self.jitter!r}")
         if not self.z_loss >= 0:

@@ -9,6 +9,7 @@ import gin
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
 from meshtf.layers.moe._choices import CHOICES, Choices
 from meshtf.layers.moe.routing import Routing
 
@@ -50,6 +51,7 @@ class GroupLimitedRouter:
     has_correction: bool = False
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         for name in ("num_choices", "num_groups", "num_chosen_groups", "scores_of_group"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(

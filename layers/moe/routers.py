@@ -11,6 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
 from meshtf.layers.moe._choices import Choices
 from meshtf.layers.moe._slots import Slots
 from meshtf.layers.moe.routing import Routing
@@ -62,6 +63,9 @@ class Top2Router:
     """
 
     second_is_random: bool = True
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
     @property
     def num_choices(self) -> int:
@@ -121,6 +125,7 @@ class TopNRouter:
     def __post_init__(self) -> None:
         if not isinstance(self.num_choices, int) or self.num_choices < 1:
             raise ValueError(f"TopNRouter: num_choices must be a positive integer, and is {self.num_choices!r}")
+        check_kinds(self)
 
     @property
     def is_causal(self) -> bool:
@@ -151,6 +156,7 @@ class ExpertChoiceRouter:
     def __post_init__(self) -> None:
         if not isinstance(self.num_choices, int) or self.num_choices < 1:
             raise ValueError(f"ExpertChoiceRouter: num_choices must be a positive integer, and is {self.num_choices!r}")
+        check_kinds(self)
 
     @property
     def is_causal(self) -> bool:

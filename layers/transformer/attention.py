@@ -11,6 +11,7 @@ import gin
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, nearest
+from meshtf.field_checks import check, check_above_zero, check_kinds, check_sizes
 from meshtf.layers.attention import (
     AttentionConfig,
     AttentionOptions,
@@ -63,6 +64,11 @@ class Rotary:
     fraction: float = 1.0
     scaling: RotaryScaling | None = None
     is_interleaved: bool = False
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_above_zero(self, "base")
+        check(self, "fraction", 0 < self.fraction <= 1, "above 0, and at most 1")
 
     @language_function
     def __call__(self, x: mtf.Tensor, positions: mtf.Tensor, lengths: mtf.Tensor | None = None) -> mtf.Tensor:
@@ -117,6 +123,8 @@ class SelfAttention:
     name: str = "self_attention"
 
     def __post_init__(self) -> None:
+        check_kinds(self)
+        check_sizes(self, "block_size")
         _check_algorithm("SelfAttention", self.algorithm, ALGORITHMS)
         if self.algorithm == "local" and self.window is None:
             raise ValueError("SelfAttention: the local algorithm needs a window, and window is None")
@@ -237,6 +245,8 @@ class CrossAttention:
     name: str = "cross_attention"
 
     def __post_init__(self) -> None:
+        check_kinds(self)
+        check_sizes(self, "block_size")
         _check_algorithm("CrossAttention", self.algorithm, CROSS_ALGORITHMS)
 
     @property

@@ -10,6 +10,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.field_checks import check_kinds
 from meshtf.layers.transformer.context import Context, DecodingSpace
 from meshtf.layers.transformer.observations import Observations
 from meshtf.layers.transformer.stack import TransformerStack
@@ -37,6 +38,7 @@ class ChainedStacks:
                 f"ChainedStacks: stacks must be a list of one TransformerStack or more, and is {self.stacks!r}; in gin "
                 f"@TransformerStack() makes one, parentheses included"
             )
+        check_kinds(self)
 
     @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:

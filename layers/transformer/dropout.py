@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.errors import GraphError
 
 
 def dropped(
@@ -19,11 +18,10 @@ def dropped(
 ) -> mtf.Tensor:
     """Zeroes elements of x at random in training, together along `broadcast_dims`.
 
-    With a depth [] from 0 to 1 the rate is `depth * rate`.
+    The rate is in [0, 1). With a depth [] from 0 to 1 it is `depth * rate`.
 
     Raises:
       ShapeError: x has no dimension of one of the names.
-      GraphError: the rate is not in [0, 1).
     """
     if not (is_training and rate):
         return x
@@ -31,8 +29,6 @@ def dropped(
     noise_shape = [dim for axis, dim in enumerate(x.shape) if axis not in together]
     if depth is None:
         return mtf.dropout(x, True, rate=rate, noise_shape=noise_shape, name=name)
-    if not 0.0 < rate < 1.0:
-        raise GraphError(f"the rate of dropout must be in [0, 1), and is {rate}")
     own_rate = depth * rate
     is_kept = mtf.random_uniform(x.mesh, noise_shape, name=name) >= own_rate
     return mtf.where(is_kept, x * mtf.cast(1.0 / (1.0 - own_rate), x.dtype), 0.0, output_shape=x.shape)

@@ -10,6 +10,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.field_checks import check_above_zero, check_fractions, check_kinds, check_not_negative, check_sizes
 from meshtf.layers.attention import learned_positions, sinusoidal_positions
 from meshtf.layers.dense import dense
 from meshtf.layers.embedding import VocabularyEmbedding
@@ -46,6 +47,9 @@ class LearnedPositions:
     def __post_init__(self) -> None:
         if not isinstance(self.offset, int) or self.offset < 0:
             raise ValueError(f"LearnedPositions: offset counts rows, at least 0, and is {self.offset!r}")
+        check_kinds(self)
+        check_sizes(self, "max_length")
+        check_not_negative(self, "stddev")
 
     @language_function
     def __call__(self, positions: mtf.Tensor, d_model: mtf.Dimension) -> mtf.Tensor:
@@ -64,6 +68,10 @@ class SinusoidalPositions:
 
     max_wavelength: float = 10000.0
     is_interleaved: bool = True
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_above_zero(self, "max_wavelength")
 
     @property
     def max_length(self) -> None:
@@ -105,6 +113,9 @@ class TokenEmbedding:
     def __post_init__(self) -> None:
         if self.d_embedding is not None and (not isinstance(self.d_embedding, int) or self.d_embedding < 1):
             raise ValueError(f"TokenEmbedding: d_embedding must be a positive integer, and is {self.d_embedding!r}")
+        check_kinds(self)
+        check_not_negative(self, "num_token_types")
+        check_fractions(self, "dropout_rate")
 
     @property
     def max_length(self) -> int | None:

@@ -8,6 +8,7 @@ import math
 import gin
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds, check_not_negative, check_sizes
 from meshtf.layers.initializers import Initializer, NormalInitializer
 
 
@@ -26,6 +27,11 @@ class ResidualInitializer:
     num_layers: int
     sublayers_per_layer: int = 2
     stddev: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_sizes(self, "num_layers", "sublayers_per_layer")
+        check_not_negative(self, "stddev")
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:
         stddev = self.stddev / math.sqrt(self.num_layers * self.sublayers_per_layer)

@@ -9,6 +9,7 @@ import gin
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, nearest
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.attention import (
     AttentionOptions,
     AttentionPattern,
@@ -49,6 +50,8 @@ class LatentAttention:
     name: str = "self_attention"
 
     def __post_init__(self) -> None:
+        check_kinds(self)
+        check_sizes(self, "block_size")
         if self.algorithm not in CROSS_ALGORITHMS:
             known = nearest(self.algorithm, CROSS_ALGORITHMS)
             raise ValueError(

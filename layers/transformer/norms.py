@@ -9,6 +9,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.field_checks import check_kinds, check_not_negative
 from meshtf.layers._operands import Dims
 from meshtf.layers.normalization import layer_norm, rms_norm
 
@@ -32,6 +33,10 @@ class RmsNorm:
     epsilon: float = 1e-6
     scale_offset: float = 0.0
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_not_negative(self, "epsilon")
+
     @language_function
     def __call__(self, x: mtf.Tensor, dim: Dims) -> mtf.Tensor:
         return rms_norm(x, dim, self.epsilon, scale_offset=self.scale_offset, name="norm")
@@ -44,6 +49,10 @@ class LayerNorm:
 
     epsilon: float = 1e-5
     use_bias: bool = True
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_not_negative(self, "epsilon")
 
     @language_function
     def __call__(self, x: mtf.Tensor, dim: Dims) -> mtf.Tensor:

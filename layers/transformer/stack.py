@@ -15,6 +15,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import nearest
+from meshtf.field_checks import check_fractions, check_kinds, check_sizes
 from meshtf.layers.attention import AttentionConfig, LinearBias, PositionBias, RelativePositionBias
 from meshtf.layers.attention.caches.pages import PAGED_LENGTH, PageView, paged
 from meshtf.layers.pipeline_schedule import PipelineSchedule
@@ -52,6 +53,9 @@ class DistanceBias:
 
     config: AttentionConfig
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+
     def make(self, mesh: mtf.Mesh, *, is_bidirectional: bool) -> LinearBias:
         return LinearBias.make(mesh, self.config)
 
@@ -64,6 +68,10 @@ class RelativeBias:
     config: AttentionConfig
     num_buckets: int = 32
     max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_sizes(self, "num_buckets", "max_distance")
 
     def make(self, mesh: mtf.Mesh, *, is_bidirectional: bool) -> RelativePositionBias:
         return RelativePositionBias.make(
@@ -107,6 +115,8 @@ class Residual:
     dropout_grows: bool = False
 
     def __post_init__(self) -> None:
+        check_kinds(self)
+        check_fractions(self, "dropout_rate")
         if self.is_parallel and self.is_post_norm:
             raise ValueError("Residual: parallel sublayers have norms before them, so is_post_norm must be False")
         if not self.norms_input and (self.is_parallel or self.is_post_norm):
@@ -187,6 +197,7 @@ class TransformerStack:
                     f"TransformerStack: sublayers[{number}] is not a sublayer: {sublayer!r}; in gin @Name() makes one, "
                     f"parentheses included"
                 )
+        check_kinds(self)
         for name in self._recomputed:
             if name not in self._names():
                 raise ValueError(

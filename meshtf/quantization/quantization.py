@@ -66,7 +66,8 @@ class Quantization:
         size = self.group_size
         if size is not None and not is_integer(size, 1):
             raise ShapeError(f"Quantization.group_size must be an integer, 1 or more, or None, and is {size!r}")
-        if isinstance(self.floating, str) or not all(isinstance(scope, str) and scope for scope in self.floating):
+        is_list = isinstance(self.floating, Collection) and not isinstance(self.floating, str)
+        if not is_list or not all(isinstance(scope, str) and scope for scope in self.floating):
             raise GraphError(f"Quantization.floating must be a list of names of scopes, and is {self.floating!r}")
         object.__setattr__(self, "floating", tuple(self.floating))
 

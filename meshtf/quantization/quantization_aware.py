@@ -13,6 +13,7 @@ import meshtf as mtf
 from meshtf.control_flow.notes import note, noting
 from meshtf.dimension import Shape
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
 from meshtf.graph.graph import current_graph
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
@@ -64,6 +65,7 @@ class QuantizationAware:
             raise GraphError(
                 f"QuantizationAware.momentum must be a number of at least 0 and below 1, and is {self.momentum!r}"
             )
+        check_kinds(self, GraphError)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from meshtf.errors import UsageError
+from meshtf.field_checks import check, check_kinds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +37,12 @@ class EngineOptions:
     form_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        if not self.form_seconds > 0:
-            raise UsageError(f"EngineOptions: form_seconds must be more than 0, and is {self.form_seconds!r}")
         for name in (field.name for field in dataclasses.fields(self) if field.name != "form_seconds"):
             value = getattr(self, name)
             if not (value is None and name == "num_pages") and (not isinstance(value, int) or value < 1):
                 raise UsageError(f"EngineOptions: {name} must be an integer, 1 or more, and is {value!r}")
+        check_kinds(self, UsageError)
+        check(self, "form_seconds", self.form_seconds > 0, "more than 0", UsageError)
 
     def pages_for(self, length: int) -> int:
         """The number of pages of a sequence of this length."""

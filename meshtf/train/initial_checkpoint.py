@@ -15,6 +15,7 @@ from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.reading.joined_checkpoint import JoinedCheckpoint
 from meshtf.checkpoint.reading.name_rules import NameRules
 from meshtf.errors import CheckpointError, DamagedCheckpointError, OtherModelError, counted
+from meshtf.field_checks import check_kinds
 from meshtf.files.remote.remote_folder import place_of
 from meshtf.layers.low_rank import SCALE, A, B
 from meshtf.quantization.quantization_aware import is_training_state
@@ -56,12 +57,15 @@ class InitialCheckpoint:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path:
             raise ConfigurationError(f"InitialCheckpoint.path must be the path of a checkpoint, and is {self.path!r}")
+        if not isinstance(self.rules, list | tuple):
+            raise ConfigurationError(f"InitialCheckpoint.rules must be a list of pairs, and is {self.rules!r}")
         for rule in self.rules:
             is_pair = isinstance(rule, list | tuple) and len(rule) == 2
             if not is_pair or not isinstance(rule[0], str) or not isinstance(rule[1], str | None):
                 raise ConfigurationError(
                     f"InitialCheckpoint.rules must be pairs of an expression and a name or None, and has {rule!r}"
                 )
+        check_kinds(self, ConfigurationError)
 
     def restore(self, step: mtf.Function, evaluation: mtf.Function) -> WarmStart:
         """Restores the variables of both programs of a training.

@@ -9,6 +9,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.errors import ShapeError, nearest
+from meshtf.field_checks import check, check_kinds
 from meshtf.layers import PipelineSchedule, pipeline_with_sums
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
@@ -85,6 +86,8 @@ class AmoebaNetD(ImageClassifier):
             raise ValueError(f"AmoebaNetD: stem is one of {', '.join(STEMS)}, not {self.stem!r}{hint}")
         if self.num_filters % 4:
             raise ValueError(f"AmoebaNetD: num_filters must be a multiple of 4, and is {self.num_filters!r}")
+        check_kinds(self)
+        check(self, "label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]")
 
     def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
         """The logits: [batch, height, width, channels] -> [batch, classes].

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 import gin
 import numpy as np
 
+from meshtf.field_checks import check_kinds, check_sizes
+
 _DIFFERENT = """\
 DefaultBoxes: steps, aspect_ratios and scales must be for the same number of feature maps (scales has one number
 more), and are for {steps}, {ratios} and {scales}"""
@@ -37,6 +39,13 @@ class DefaultBoxes:
     aspect_ratios: Sequence[Sequence[float]] = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))
 
     def __post_init__(self) -> None:
+        check_kinds(self)
+        check_sizes(self, "image_size")
+        given = [*self.steps, *self.scales, *(ratio for ratios in self.aspect_ratios for ratio in ratios)]
+        if not all(number > 0 for number in given):
+            raise ValueError(
+                f"DefaultBoxes: steps, scales and aspect_ratios must be above 0, and one is {min(given)!r}"
+            )
         counts = {"steps": len(self.steps), "ratios": len(self.aspect_ratios), "scales": len(self.scales) - 1}
         if len({*counts.values()}) != 1:
             raise ValueError(_DIFFERENT.format(**counts))

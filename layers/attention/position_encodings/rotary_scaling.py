@@ -12,6 +12,7 @@ import numpy as np
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
+from meshtf.field_checks import check_kinds
 
 
 class RotaryScaling(Protocol):
@@ -72,6 +73,7 @@ class LinearRotaryScaling:
     factor: float
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_positive(self, "factor")
 
     def __call__(self, frequencies: np.ndarray) -> np.ndarray:
@@ -101,6 +103,7 @@ class Llama3RotaryScaling:
     original_max_length: int = 8192
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_positive(self, "factor", "low_frequency_factor", "original_max_length")
         if not self.high_frequency_factor > self.low_frequency_factor:
             raise ValueError(
@@ -144,6 +147,7 @@ class YarnRotaryScaling:
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_positive(self, "factor", "original_max_length", "beta_fast", "beta_slow")
 
     @property
@@ -194,6 +198,7 @@ class DynamicRotaryScaling:
     max_length: int
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_positive(self, "factor", "max_length")
 
     def __call__(self, frequencies: np.ndarray) -> np.ndarray:
@@ -236,6 +241,7 @@ class LongRopeRotaryScaling:
     magnitude: float = 1.0
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_positive(self, "original_max_length", "magnitude")
         for name in ("short_factors", "long_factors"):
             if not all(factor > 0 for factor in getattr(self, name)):

@@ -8,6 +8,7 @@ from typing import overload
 import tensorflow as tf
 
 from meshtf.dimension import ShapeLike
+from meshtf.field_checks import check, check_kinds, check_not_negative
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
 from meshtf.ops.random.random_tensors import random_normal, random_truncated_normal, random_uniform
@@ -25,6 +26,10 @@ class RandomNormal:
 
     mean: float = 0.0
     stddev: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_not_negative(self, "stddev")
 
     @overload
     def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
@@ -47,6 +52,10 @@ class TruncatedNormal:
     mean: float = 0.0
     stddev: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_not_negative(self, "stddev")
+
     @overload
     def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
     @overload
@@ -67,6 +76,10 @@ class RandomUniform:
 
     minval: float = 0.0
     maxval: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check(self, "maxval", self.minval < self.maxval, f"above minval, {self.minval}")
 
     @overload
     def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...

@@ -6,6 +6,9 @@ import dataclasses
 import ipaddress
 import signal
 
+from meshtf.errors import UsageError
+from meshtf.field_checks import check, check_above_zero, check_kinds, check_not_negative, check_sizes
+
 LOOPBACK = "127.0.0.1"
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that end a server."""
@@ -39,6 +42,13 @@ class ServerOptions:
     request_seconds: float = 600.0
     head_seconds: float = 30.0
     drain_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_kinds(self, UsageError)
+        check(self, "port", 0 <= self.port < 2**16, "from 0 to 65535", error=UsageError)
+        check_sizes(self, "max_body_bytes", "max_connections", error=UsageError)
+        check_above_zero(self, "request_seconds", "head_seconds", error=UsageError)
+        check_not_negative(self, "drain_seconds", error=UsageError)
 
     @property
     def is_loopback(self) -> bool:

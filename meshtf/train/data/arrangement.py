@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import gin
 import numpy as np
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._packing import packed_rows
 from meshtf.train.data.objectives.objective import Objective
@@ -77,6 +78,9 @@ class Concatenate:
     """
 
     separate_documents: bool = False
+
+    def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
 
     def check(self, objective: Objective) -> None:
         if objective.num_parts != 1:

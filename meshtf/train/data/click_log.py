@@ -9,6 +9,7 @@ import gin
 import numpy as np
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.train._ranked_scores import area_under_curve
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.array_task import ArrayTask
@@ -52,6 +53,7 @@ class ClickLog:
                 f"click_log needs positive integers for num_numbers, bag_size and table_sizes, and two tables; "
                 f"they are {self.num_numbers!r}, {self.bag_size!r} and {self.table_sizes!r}"
             )
+        check_kinds(self, ConfigurationError)
 
     def examples(self, count: int, part: int) -> dict[str, np.ndarray]:
         """`numbers` [count, numbers], `ids` [count, tables, bag], `labels` [count] and the `logits` behind the labels.

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import counted, nearest
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import is_held_out
 from meshtf.train.data.array_task import ArrayTask
@@ -92,6 +93,7 @@ class LabelledTextTask:
         _check_labels(self.labels)
         if self.vocabulary.padding_id < 0:
             raise ConfigurationError(_NO_PADDING)
+        check_kinds(self, ConfigurationError)
 
     def __str__(self) -> str:
         return str(self._arrays)

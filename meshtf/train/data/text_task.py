@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import counted, nearest
+from meshtf.field_checks import check_kinds
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -76,6 +77,7 @@ class TextTask:
             if isinstance(value, type) or not isinstance(value, kind):
                 raise ConfigurationError(NO_SUCH_KIND.format(name=name, value=value))
         _check_held_out(self.held_out)
+        check_kinds(self, ConfigurationError)
         if self.num_evaluation_examples is not None and self.num_evaluation_examples < 1:
             raise ConfigurationError(
                 f"TextTask.num_evaluation_examples must be 1 or more, and is {self.num_evaluation_examples}"

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Protocol
 
 import meshtf as mtf
+from meshtf.field_checks import check, check_kinds, check_not_negative
 
 
 class BeamRules(Protocol):
@@ -52,6 +53,10 @@ class GnmtRules:
     counts_leading_ends: bool = dataclasses.field(default=False, init=False)
     ends_when_full: bool = dataclasses.field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_not_negative(self, "alpha")
+
     def score(self, log_likelihoods: mtf.Tensor, added: mtf.Tensor) -> mtf.Tensor:
         return log_likelihoods / mtf.pow((added + 5.0) * (1.0 / 6.0), self.alpha)
 
@@ -73,6 +78,10 @@ class TransformersRules:
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     counts_leading_ends: bool = dataclasses.field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check(self, "early_stopping", self.early_stopping in (True, False, "never"), 'True, False or "never"')
 
     @property
     def ends_when_full(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import gin
 
@@ -124,10 +124,8 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if self.method not in OPTIONS_OF:
-            methods = ", ".join(OPTIONS_OF)
-            raise ConfigurationError(
-                f"Decoding.method must be one of {methods}, and is {self.method!r}{nearest(self.method, OPTIONS_OF)}"
-            )
+            methods, near = ", ".join(OPTIONS_OF), nearest(str(self.method), OPTIONS_OF)
+            raise ConfigurationError(f"Decoding.method must be one of {methods}, and is {self.method!r}{near}")
         for name in ("beam_size", "num_samples"):
             self._check(name, "an integer, 1 or more", is_integer(getattr(self, name), 1))
         for name in ("top_k", "max_length", "max_new_tokens", "batch_size", "num_results"):
@@ -151,9 +149,11 @@ class Decoding:
             isinstance(self.early_stopping, bool) or self.early_stopping == NEVER,
         )
         self._check("beam_rules", " or ".join(OPTIONS_OF_RULES), self.beam_rules in OPTIONS_OF_RULES)
-        self._check("stop_ids", "ids", all(is_integer(i, 0) for i in self.stop_ids))
-        self._check("end_ids", "ids, or None", all(is_integer(i, 0) for i in self.end_ids or ()))
+        self._check("stop_ids", "ids", _are_ids(self.stop_ids))
+        self._check("end_ids", "ids, or None", self.end_ids is None or _are_ids(self.end_ids))
         forms = [name for name in _FORMS if getattr(self, name) is not None]
+        for name in forms:
+            self._check(name, "a text, or None", isinstance(getattr(self, name), str))
         if len(forms) > 1:
             raise ConfigurationError(f"Decoding has {' and '.join(forms)}; added text can have one of them")
         if forms and forms[0] not in OPTIONS_OF[self.method]:
@@ -162,7 +162,7 @@ class Decoding:
             )
         self._check_num_results()
         texts = self.stop_texts
-        is_list = not isinstance(texts, str) and all(isinstance(text, str) and text for text in texts)
+        is_list = isinstance(texts, list | tuple) and all(isinstance(text, str) and text for text in texts)
         self._check("stop_texts", "a list of texts that are not empty", is_list)
 
     @property
@@ -248,6 +248,10 @@ def keep_decoding() -> None:
     """
     if any(binding.configurable == Decoding.__name__ for binding in present_bindings()):
         configured_decoding()
+
+
+def _are_ids(given: object) -> bool:
+    return isinstance(given, Collection) and all(is_integer(each, 0) for each in given)
 
 
 def _text_of(kind: str, name: str) -> str:

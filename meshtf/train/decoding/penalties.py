@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 import meshtf as mtf
+from meshtf.field_checks import check_above_zero, check_kinds, check_not_negative
 from meshtf.train.decoding.prompts import is_one_of
 
 
@@ -73,6 +74,11 @@ class Penalties:
     frequency: float = 0.0
     no_repeat_ngram_size: int = 0
     min_new_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_above_zero(self, "repetition")
+        check_not_negative(self, "no_repeat_ngram_size", "min_new_tokens")
 
     def applied(
         self, logits: mtf.Tensor, so_far: TokensSoFar, vocab: mtf.Dimension, stop_ids: tuple[int, ...]

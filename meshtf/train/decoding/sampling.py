@@ -8,6 +8,7 @@ import math
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.field_checks import check, check_kinds, check_not_negative, check_sizes
 from meshtf.ops.random.row_keys import row_gumbel
 
 REACHED = 1.0 - 2.0**-16
@@ -37,6 +38,13 @@ class Sampling:
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
+        check_not_negative(self, "temperature")
+        check_sizes(self, "top_k")
+        check(self, "top_p", 0 < self.top_p <= 1, "above 0, and at most 1")
+        check(self, "min_p", 0 <= self.min_p <= 1, "from 0 to 1")
 
     def choose(self, logits: mtf.Tensor, vocab: mtf.Dimension, keys: mtf.Tensor | None = None) -> mtf.Tensor:
         """Returns the chosen tokens, int32 [..]: the ones with the largest logits + temperature * noise.

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.train.decoding.prompts import Prompts, is_one_of
 
 
@@ -26,6 +27,9 @@ class Stops:
     ids: tuple[int, ...] = ()
     sequences: tuple[tuple[int, ...], ...] = ()
     texts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_kinds(self)
 
     def has_ended(self, token: mtf.Tensor, before: mtf.Tensor, position: mtf.Tensor, prompts: Prompts) -> mtf.Tensor:
         """Tells which sequences a token ends: bool [..].

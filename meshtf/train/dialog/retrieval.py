@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.prompt_text import TextsOfFiles
 
@@ -44,6 +45,7 @@ class Retrieval:
     name: str = dataclasses.field(default="retrieval", init=False)
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if self.num_answers < 1 or self.k1 < 0 or not 0 <= self.b <= 1:
             raise ConfigurationError(
                 f"Retrieval needs num_answers of 1 or more, k1 of 0 or more, and b from 0 to 1; they are "

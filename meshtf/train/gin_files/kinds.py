@@ -6,7 +6,6 @@ import collections.abc
 import dataclasses
 import inspect
 import math
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,17 +13,12 @@ from typing import Any
 from gin import config as gin_config
 
 from meshtf.errors import nearest
+from meshtf.field_checks import DICTS, INTEGER_END, LISTS, SCALARS, UNIONS, resolved_hint, words
 from meshtf.train.gin_files.bindings import MACRO, Binding
 from meshtf.train.gin_files.errors import ConfigurationError
 
 _OURS = "meshtf."
 _LOOKS_ITSELF = "meshtf.train.Training"  # it checks its own values, and accepts None for a default
-_INTEGER_END = 2**63
-
-_SCALARS = {bool: "True or False", int: "an integer", float: "a number", str: "a string", type(None): "None"}
-_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
-_DICTS = (dict, collections.abc.Mapping)
-_UNIONS = (typing.Union, types.UnionType)
 
 
 def check_kinds(bindings: Sequence[Binding]) -> None:
@@ -67,7 +61,7 @@ class _Parameter:
 
     @property
     def words(self) -> str:
-        return _words(self.hint)
+        return words(self.hint)
 
     def hint_for(self, value: Any) -> str:
         """Returns why the value is wrong, or what could have been meant."""
@@ -88,13 +82,12 @@ def _parameter(binding: Binding) -> _Parameter | None:
     if annotation is None:
         return None
 
-    def holder() -> None: ...
-
-    holder.__annotations__ = {"hint": annotation}
+    hint = resolved_hint(annotation, inspect.getmodule(module))
+    if hint is None:
+        return None
     try:
-        hint = typing.get_type_hints(holder, vars(inspect.getmodule(module)))["hint"]
         default = inspect.signature(typing.cast("Callable[..., object]", wrapped)).parameters[binding.parameter].default
-    except Exception:  # a hint may hold anything, such as a name that is imported only for type checkers
+    except Exception:  # of a user's own configurable, such as one whose parameters are in **options
         return None
     return _Parameter(hint, default, binding.selector.startswith(_OURS))
 
@@ -121,7 +114,7 @@ def _fits(value: Any, hint: Any, is_ours: bool) -> bool:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return True
-    if origin in _UNIONS:
+    if origin in UNIONS:
         return any(_fits(value, argument, is_ours) for argument in arguments)
     if origin is typing.Literal:
         return isinstance(value, gin_config.ConfigurableReference) or any(
@@ -129,15 +122,15 @@ def _fits(value: Any, hint: Any, is_ours: bool) -> bool:
         )
     if isinstance(value, gin_config.ConfigurableReference):
         return value.evaluate or _takes_bare(value, hint)
-    if hint in _SCALARS:
+    if hint in SCALARS:
         return _is_scalar(value, hint)
-    if (origin or hint) in _LISTS:
+    if (origin or hint) in LISTS:
         if not isinstance(value, list | tuple):
             return False
         if origin is tuple and Ellipsis not in arguments:
             return len(value) == len(arguments) and all(map(_fits, value, arguments, [is_ours] * len(value)))
         return all(_fits(x, arguments[0], is_ours) for x in value if arguments)
-    if (origin or hint) in _DICTS:
+    if (origin or hint) in DICTS:
         return isinstance(value, dict) and all(_fits(x, arguments[-1], is_ours) for x in value.values() if arguments)
     return not (is_ours and _is_made(hint)) or (inspect.isclass(hint) and _is_instance(value, hint))
 
@@ -151,10 +144,10 @@ def _is_scalar(value: Any, hint: type) -> bool:
 def _is_made(hint: Any) -> bool:
     """Tells whether no literal has this type, because it is a class of objects or a function."""
     origin = typing.get_origin(hint) or hint
-    if origin in _UNIONS:
+    if origin in UNIONS:
         return any(_is_made(argument) for argument in typing.get_args(hint))
     return origin is collections.abc.Callable or (
-        inspect.isclass(origin) and origin not in (*_SCALARS, *_LISTS, *_DICTS, object)
+        inspect.isclass(origin) and origin not in (*SCALARS, *LISTS, *DICTS, object)
     )
 
 
@@ -169,7 +162,7 @@ def _takes_bare(reference: gin_config.ConfigurableReference, hint: Any) -> bool:
     """Tells whether `@Name`, without parentheses, is possible: not for a number, nor for an object that the
     class makes.
     """
-    if hint in _SCALARS or (typing.get_origin(hint) or hint) in (*_LISTS, *_DICTS):
+    if hint in SCALARS or (typing.get_origin(hint) or hint) in (*LISTS, *DICTS):
         return False
     wrapped = reference.configurable.wrapped
     return not (inspect.isclass(wrapped) and inspect.isclass(hint))
@@ -180,24 +173,5 @@ def _is_beyond(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_is_beyond, value))
     if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) >= _INTEGER_END
+        return abs(value) >= INTEGER_END
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def _words(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in _UNIONS:
-        return ", or ".join(dict.fromkeys(map(_words, arguments)))
-    if origin is typing.Literal:
-        return f"one of {', '.join(map(repr, arguments))}"
-    if hint in _SCALARS:
-        return _SCALARS[hint]
-    if (origin or hint) in _LISTS:
-        kinds = [argument for argument in arguments if argument is not Ellipsis]
-        return "a list" + (f", each {' and '.join(map(_words, kinds))}" if kinds else "")
-    if (origin or hint) in _DICTS:
-        return "a dict"
-    if (origin or hint) is collections.abc.Callable:
-        return "a function"
-    name = getattr(hint, "__name__", str(hint))
-    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"

@@ -264,8 +264,6 @@ class BatchNorm:
             ShapeError,
             'no dimension "lenght" in [batch:2 length:4 d_model:8]; did you mean "length"?',
         ),
-        (FeedForward(8, dropout_rate=1.5), Residual(), GraphError, "the probability to keep must be in (0, 1]"),
-        (Tripled(), Residual(dropout_rate=1.0, dropout_grows=True), GraphError, "must be in [0, 1), and is 1.0"),
     ],
 )
 def test_what_a_stack_refuses(sublayer: Sublayer, residual: Residual, error: type[Exception], message: str) -> None:

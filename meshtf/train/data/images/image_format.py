@@ -8,6 +8,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.images.augmentations.pixel_operations import BRIGHTEST
 
@@ -37,6 +38,7 @@ class ImageFormat:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if self.size < 1 or self.channels not in _CHANNELS:
             raise ConfigurationError(
                 f"ImageFormat.size must be 1 or more, and channels 1 or 3, and they are {self.size} and {self.channels}"

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import counted
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import CONTENTS, SOURCE
 from meshtf.train.data.images.augmentations.augmentation import Augmentation
@@ -105,6 +106,7 @@ class ImageTask:
             raise ConfigurationError(
                 f"ImageTask.held_out must be a share of the images, in (0, 1), or a source, and is {self.held_out}"
             )
+        check_kinds(self, ConfigurationError)
         if self.num_classes < 2:
             raise ConfigurationError(f"ImageTask.num_classes must be 2 or more, and is {self.num_classes}")
         if not isinstance(self.repeats, int) or self.repeats < 1:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 import numpy as np
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.objectives._whole_text import WholeText
 from meshtf.train.data.objectives.objective import Example
@@ -39,6 +40,7 @@ class MaskedLanguageModel(WholeText):
     masked_share: float = 0.15
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if not 0 < self.masked_share < 1:
             raise ConfigurationError(f"MaskedLanguageModel.masked_share must be in (0, 1), and is {self.masked_share}")
 

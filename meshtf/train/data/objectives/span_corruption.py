@@ -9,6 +9,7 @@ import gin
 import numpy as np
 
 from meshtf.errors import counted
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.objectives.objective import Example, TruncationSide
 from meshtf.train.data.objectives.uniforms import Uniforms
@@ -43,6 +44,7 @@ class SpanCorruption:
     mean_span_length: float = 3.0
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if not 0 < self.noise_density < 1:
             raise ConfigurationError(f"SpanCorruption.noise_density must be in (0, 1), and is {self.noise_density}")
         if self.mean_span_length < 1:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import gin
 import numpy as np
 
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.objectives.objective import Example, TruncationSide
 from meshtf.train.data.objectives.uniforms import Uniforms
@@ -38,6 +39,10 @@ class TextContinuations:
     """
 
     longest: int = 32
+
+    def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
+        check_sizes(self, "longest", error=ConfigurationError)
 
     @property
     def sequences(self) -> Mapping[str, tuple[str, ...]]:

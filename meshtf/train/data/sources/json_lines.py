@@ -10,6 +10,7 @@ from pathlib import Path
 import gin
 
 from meshtf.errors import nearest
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources._compressed import lines_from
 from meshtf.train.data.sources.document import Document
@@ -32,6 +33,9 @@ class JsonLines:
 
     patterns: str | Sequence[str]
     feature: str = "text"
+
+    def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
 
     def __str__(self) -> str:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else self.patterns

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import gin
 
 from meshtf.errors import counted, nearest
+from meshtf.field_checks import check_kinds
 from meshtf.files.regular_file import open_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.packages.pyarrow_modules import import_pyarrow
@@ -88,6 +89,9 @@ class LabelledFiles:
     text: str = "text"
     label: str = "label"
     pair: str | None = None
+
+    def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
 
     def __str__(self) -> str:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else self.patterns

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import gin
 
+from meshtf.field_checks import check_kinds
 from meshtf.files.regular_file import open_regular
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.packages.pyarrow_modules import import_pyarrow
@@ -34,6 +35,9 @@ class ParquetFiles:
 
     patterns: str | Sequence[str]
     column: str = "text"
+
+    def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
 
     def __str__(self) -> str:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else self.patterns

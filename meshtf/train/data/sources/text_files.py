@@ -12,6 +12,7 @@ from pathlib import Path
 import gin
 
 from meshtf.errors import nearest
+from meshtf.field_checks import check_kinds
 from meshtf.files.regular_file import kind_of
 from meshtf.files.remote.local_copies import local_copies
 from meshtf.files.remote.remote_folder import is_remote
@@ -52,6 +53,7 @@ class TextFiles:
     document: str = "file"
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if self.document not in KINDS:
             known = ", ".join(f'"{name}"' for name in KINDS)
             raise ConfigurationError(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import gin
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources._tf_examples import check_compression, feature_in, features_in
 from meshtf.train.data.sources.document import Document
@@ -35,6 +36,7 @@ class TfRecords:
     compression: Literal["", "GZIP", "ZLIB"] = ""
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         check_compression(self.compression, "TfRecords.compression")
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 import gin
 import numpy as np
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.sources._tf_examples import check_compression, feature_in, features_in
 from meshtf.train.data.sources.document import Document, document_of_ids
@@ -38,6 +39,7 @@ class TokenRecords:
     compression: Literal["", "GZIP", "ZLIB"] = ""
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         check_compression(self.compression, "TokenRecords.compression")
         if not self._names:
             raise ConfigurationError("TokenRecords.features names no feature; give one, or a list")

@@ -85,8 +85,9 @@ class AutoAugment:
     policy: Sequence[Sequence[Step]] = IMAGENET_POLICY
 
     def __post_init__(self) -> None:
-        if not self.policy:
-            raise ConfigurationError("AutoAugment.policy is empty, and must have a pair of changes or more")
+        if not isinstance(self.policy, list | tuple) or not self.policy:
+            given = "is empty" if isinstance(self.policy, list | tuple) else f"is {self.policy!r}"
+            raise ConfigurationError(f"AutoAugment.policy {given}, and must have a pair of changes or more")
         for pair in self.policy:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
                 raise ConfigurationError(_NO_STEP.format(step=pair, hint=""))

@@ -7,6 +7,7 @@ import dataclasses
 import gin
 import tensorflow as tf
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.images.augmentations.pixel_operations import brightness, contrast, saturation
 
@@ -30,6 +31,7 @@ class ColourJitter:
     saturation: float = 0.4
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         for name, value in dataclasses.asdict(self).items():
             if not 0 <= value <= 1:
                 raise ConfigurationError(f"ColourJitter.{name} must be from 0 to 1, and is {value}")

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import gin
 import tensorflow as tf
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 
 
@@ -40,6 +41,7 @@ class CentralCrop:
     fraction: float = 0.875
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if not 0 < self.fraction <= 1:
             raise ConfigurationError(f"CentralCrop.fraction must be in (0, 1], and is {self.fraction}")
 
@@ -71,6 +73,7 @@ class DistortedCrop:
     attempts: int = 10
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         check_window("DistortedCrop", self.area, self.aspect_ratio)
         if self.attempts < 1:
             raise ConfigurationError(f"DistortedCrop.attempts must be 1 or more, and is {self.attempts}")

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import gin
 import tensorflow as tf
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 
 
@@ -40,6 +41,7 @@ class Mixup:
     alpha: float = 0.2
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         _check_alpha("Mixup", self.alpha)
 
     def mixed(self, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -65,6 +67,7 @@ class CutMix:
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         _check_alpha("CutMix", self.alpha)
 
     def mixed(self, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

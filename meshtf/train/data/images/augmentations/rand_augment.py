@@ -7,6 +7,7 @@ import dataclasses
 import gin
 import tensorflow as tf
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.images.augmentations.changes import CHANGES, changed
 
@@ -43,6 +44,7 @@ class RandAugment:
     magnitude: float = 9.0
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if self.num_layers < 0:
             raise ConfigurationError(f"RandAugment.num_layers must be 0 or more, and is {self.num_layers}")
         if not 0 <= self.magnitude <= MOST_MAGNITUDE:

@@ -7,6 +7,7 @@ import dataclasses
 import gin
 import tensorflow as tf
 
+from meshtf.field_checks import check_kinds
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.images.augmentations.crops import check_window, drawn_window
 from meshtf.train.data.images.augmentations.pixel_operations import BRIGHTEST
@@ -35,6 +36,7 @@ class RandomErasing:
     aspect_ratio: tuple[float, float] = (0.3, 1 / 0.3)
 
     def __post_init__(self) -> None:
+        check_kinds(self, ConfigurationError)
         if not 0 <= self.probability <= 1:
             raise ConfigurationError(f"RandomErasing.probability must be from 0 to 1, and is {self.probability}")
         check_window("RandomErasing", self.area, self.aspect_ratio)
