@@ -40,7 +40,8 @@ class DecodedSamples(Callback):
     """
 
     def __init__(self, prompts: Sequence[str], decoding: Decoding | None = None) -> None:
-        if isinstance(prompts, str) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
+        is_list = isinstance(prompts, list | tuple) and bool(prompts)
+        if not is_list or not all(isinstance(prompt, str) for prompt in prompts):
             raise ConfigurationError(f"DecodedSamples.prompts must be a list of texts, and is {prompts!r}")
         if decoding is not None and not isinstance(decoding, Decoding):
             raise ConfigurationError(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import gin
 
+from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.monitoring.metrics import HELD_OUT
 
@@ -72,6 +73,10 @@ class Sweep:
         return min(values) if self.mode == "min" else max(values)
 
     def _check(self) -> None:
+        for kind in ("choices", "ranges", "log_ranges"):
+            given = getattr(self, kind)
+            if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+                raise ConfigurationError(f"Sweep.{kind} must be a dict with names of bindings, and is {given!r}")
         if not self.names:
             raise ConfigurationError(_NOTHING)
         for name in self.names:
@@ -91,8 +96,13 @@ class Sweep:
             raise ConfigurationError(
                 f'Sweep.stop_early must be "median", "halving" or None, and is {self.stop_early!r}'
             )
-        if min(self.warm_up_steps, self.start_up_trials) < 0:
-            raise ConfigurationError("Sweep.warm_up_steps and Sweep.start_up_trials must be 0 or more")
+        if not is_integer(self.warm_up_steps, 0) or not is_integer(self.start_up_trials, 0):
+            raise ConfigurationError(
+                "Sweep.warm_up_steps and Sweep.start_up_trials must be integers, 0 or more, and are "
+                f"{self.warm_up_steps!r} and {self.start_up_trials!r}"
+            )
+        if not isinstance(self.metric, str):
+            raise ConfigurationError(f"Sweep.metric must be the name of a metric, and is {self.metric!r}")
 
 
 def configured_sweep() -> Sweep:
@@ -103,7 +113,7 @@ def configured_sweep() -> Sweep:
 
 def _check_range(name: str, ends: Sequence[Any], *, is_log: bool) -> None:
     is_pair = isinstance(ends, list | tuple) and len(ends) == 2
-    if not is_pair or not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
+    if not is_pair or not all(map(is_number, ends)):
         raise ConfigurationError(f"{name} must be two numbers, the least and the greatest, and is {ends!r}")
     if ends[0] >= ends[1]:
         raise ConfigurationError(f"{name} is empty: {ends[0]} is not less than {ends[1]}")

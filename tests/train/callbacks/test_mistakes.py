@@ -51,6 +51,7 @@ CONSTRUCTED: list[tuple[Callable[[], object], str]] = [
     (lambda: Profile(5, 3), "Profile.last_step is 3, before first_step, 5"),
     (lambda: Profile(1, "3"), "Profile.last_step must be an integer, 1 or more, and is '3'"),
     (lambda: DecodedSamples("text"), "DecodedSamples.prompts must be a list of texts, and is 'text'"),
+    (lambda: DecodedSamples(4), "DecodedSamples.prompts must be a list of texts, and is 4"),
     (lambda: DecodedSamples([]), "DecodedSamples.prompts must be a list of texts, and is []"),
     (lambda: DecodedSamples(["a", 1]), "DecodedSamples.prompts must be a list of texts, and is ['a', 1]"),
     (lambda: DecodedSamples(["a"], "beam"), "DecodedSamples.decoding is no Decoding: 'beam'; in gin @Decoding() makes"),

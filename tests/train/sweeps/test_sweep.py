@@ -19,7 +19,15 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"log_ranges": {"a.b": (0.0, 1.0)}}, "must be above 0, to be drawn on a log scale, and begins at 0.0"),
     ({"choices": {"a.b": [1]}, "mode": "least"}, 'Sweep.mode must be "min" or "max"'),
     ({"choices": {"a.b": [1]}, "stop_early": "mean"}, 'must be "median", "halving" or None'),
-    ({"choices": {"a.b": [1]}, "warm_up_steps": -1}, "must be 0 or more"),
+    ({"choices": {"a.b": [1]}, "warm_up_steps": -1}, "must be integers, 0 or more, and are -1 and 4"),
+    ({"choices": {"a.b": [1]}, "start_up_trials": 2.5}, "must be integers, 0 or more, and are 0 and 2.5"),
+    ({"choices": {"a.b": [1]}, "metric": 5}, "Sweep.metric must be the name of a metric, and is 5"),
+    ({"choices": 4}, "Sweep.choices must be a dict with names of bindings, and is 4"),
+    ({"ranges": {4: (0, 1)}}, "Sweep.ranges must be a dict with names of bindings, and is {4: (0, 1)}"),
+    (
+        {"log_ranges": {"a.b": (float("nan"), 1.0)}},
+        "must be two numbers, the least and the greatest, and is (nan, 1.0)",
+    ),
 ]
 
 
