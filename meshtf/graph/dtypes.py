@@ -12,6 +12,8 @@ from meshtf.errors import DtypeError, nearest
 def dtype_of(x: Any) -> tf.DType:
     """Converts to a dtype like `tf.as_dtype`. If `x` is not a dtype, raises DtypeError with the nearest name."""
     try:
+        if isinstance(x, int):  # TensorFlow takes it for the number of a type
+            raise TypeError
         dtype = tf.as_dtype(x)
     except TypeError:
         names = ("bool", "int32", "int64", "uint8", "bfloat16", "float16", "float32", "float64", "complex64")

@@ -102,6 +102,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      GraphError, 'the name of a graph is text, such as "decoder" or "decoder/layer", and not'),
     ("TensorSpec", lambda: mtf.TensorSpec("batch:4", "flot"),
      DtypeError, 'not a dtype: \'flot\'; did you mean "float64"?'),
+    ("TensorSpec number", lambda: mtf.TensorSpec("batch:4", 4),
+     DtypeError, "not a dtype: 4; give one such as tf.float32"),
     ("TensorSpec none", lambda: mtf.TensorSpec(None),
      ShapeError, 'a shape is needed here, and None was given; for a scalar give [] or ""'),
 ]
