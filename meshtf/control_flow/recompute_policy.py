@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from meshtf.control_flow._blocks import reads_or_assigns_state
 from meshtf.control_flow._cheapest_to_keep import cheapest_to_keep
 from meshtf.errors import GraphError, nearest
+from meshtf.field_checks import check_kinds
 from meshtf.graph.graph import Graph
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
@@ -41,8 +42,9 @@ class RecomputePolicy:
         if self.keep == "nested":
             raise GraphError('RecomputePolicy("nested") is written RecomputePolicy("nothing", nested=True)')
         if self.keep not in choices:
-            known = nearest(self.keep, choices)
+            known = nearest(str(self.keep), choices)
             raise GraphError(f'a policy keeps one of {", ".join(choices)}, not "{self.keep}"{known}')
+        check_kinds(self, GraphError)
 
     def keeps(self, tensor: Tensor) -> bool:
         """Whether the policy keeps a tensor.
@@ -87,11 +89,16 @@ def as_policy(policy: RecomputePolicy | str | bool | None) -> RecomputePolicy:
     """Converts to a policy: from a policy, from the value of its `keep`, from "nested", or from a bool.
 
     True recomputes everything. False and None recompute nothing.
+
+    Raises:
+      GraphError: it is none of these.
     """
     if isinstance(policy, RecomputePolicy):
         return policy
     if isinstance(policy, str):
         return RecomputePolicy("nothing", nested=True) if policy == "nested" else RecomputePolicy(policy)
+    if policy not in (None, True, False):
+        raise GraphError(f'recompute must be a policy, its name such as "costly", or a bool, and is {policy!r}')
     return RecomputePolicy("nothing" if policy else "everything")
 
 

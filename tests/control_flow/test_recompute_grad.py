@@ -162,6 +162,12 @@ def test_a_policy_that_names_nothing() -> None:
             mtf.recompute_grad(mtf.tanh, x, mtf.RecomputePolicy(names=("tahn",)))
 
 
+def test_names_in_a_policy_are_a_list() -> None:
+    """The letters of a text are no names."""
+    with pytest.raises(GraphError, match="RecomputePolicy: names must be a list, each a string, and is 'tanh'"):
+        mtf.RecomputePolicy("nothing", "tanh")  # type: ignore[arg-type]
+
+
 def test_nested_is_no_choice_of_tensors() -> None:
     with pytest.raises(GraphError, match=r'is written RecomputePolicy\("nothing", nested=True\)'):
         mtf.RecomputePolicy("nested")

@@ -293,6 +293,10 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
         lambda x: mtf.scan(lambda c, p: (c, []), x, x, BATCH, recompute="product"),
         GraphError, r'everything, nested, nothing, products, not "product"; did you mean "products"',
     ),
+    "no policy": (
+        lambda x: mtf.scan(lambda c, p: (c, []), x, x, BATCH, recompute=4),
+        GraphError, r'recompute must be a policy, its name such as "costly", or a bool, and is 4',
+    ),
 }  # fmt: skip
 
 
