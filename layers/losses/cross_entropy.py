@@ -12,6 +12,7 @@ from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers._operands import DimensionLike, checked_operand
 from meshtf.layers.class_ids import class_ids
 from meshtf.layers.losses._operands import widened
+from meshtf.number_checks import is_number
 
 _TARGETS_ADVICE = """\
 to ignore some targets, give softmax_cross_entropy_with_logits `weights` that are 0 there; \
@@ -219,5 +220,5 @@ def _check(logits: mtf.Tensor, targets: mtf.Tensor, vocab_dim: mtf.Dimension) ->
 def _check_numbers(size: int, vocab_dim: mtf.Dimension, label_smoothing: float) -> None:
     if not 1 <= size <= vocab_dim.size:
         raise ShapeError(f"vocab_size is {size}, and must be from 1 to the size of [{vocab_dim}]")
-    if not 0.0 <= label_smoothing <= 1.0:
+    if not is_number(label_smoothing) or not 0.0 <= label_smoothing <= 1.0:
         raise GraphError(f"label_smoothing must be in [0, 1], and is {label_smoothing!r}")

@@ -46,6 +46,9 @@ def dropout(
     """
     if (keep_prob is None) == (rate is None):
         raise GraphError("give exactly one of keep_prob and rate")
+    given = rate if keep_prob is None else keep_prob
+    if not hasattr(given, "__float__"):
+        raise GraphError(f"the probability must be a number, and is {given!r}")
     keep = float(keep_prob if keep_prob is not None else 1.0 - rate)  # type: ignore[operator]
     if not 0.0 < keep <= 1.0:
         raise GraphError(f"the probability to keep must be in (0, 1], and is {keep}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import tensorflow as tf
 
 from meshtf import random
@@ -12,6 +10,7 @@ from meshtf.errors import DtypeError, UsageError
 from meshtf.graph.dtypes import dtype_of
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
+from meshtf.number_checks import is_number
 from meshtf.ops.random.random_operation import RandomOperation
 from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
 from meshtf.takes_mesh import takes_mesh
@@ -51,6 +50,9 @@ def random_uniform(
         if dtype.is_integer:
             raise DtypeError("random_uniform of integers needs maxval")
         maxval = 1.0
+    for name, bound in (("minval", minval), ("maxval", maxval)):
+        if not is_number(bound):
+            raise UsageError(f"{name} must be a number, and is {bound!r}")
     if not minval < maxval:
         raise UsageError(f"minval must be below maxval, and they are {minval} and {maxval}")
 
@@ -88,7 +90,7 @@ def random_normal(
       random_normal [batch:4 hidden:8] float32
     """
     dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
-    _check_stddev(stddev)
+    _check_moments(mean, stddev)
 
     def draw(*where: object) -> tf.Tensor:
         return random.normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
@@ -125,7 +127,7 @@ def random_truncated_normal(
       True
     """
     dtype = check_dtype("normal numbers", dtype_of(dtype), FLOATS)
-    _check_stddev(stddev)
+    _check_moments(mean, stddev)
 
     def draw(*where: object) -> tf.Tensor:
         return random.truncated_normal(*where, dtype, mean, stddev)  # type: ignore[arg-type]
@@ -133,6 +135,8 @@ def random_truncated_normal(
     return RandomOperation(mesh, shape_of(shape), dtype, draw, name).outputs[0]
 
 
-def _check_stddev(stddev: float) -> None:
-    if not 0.0 <= stddev < math.inf:
-        raise UsageError(f"stddev must be a number of at least 0, and is {stddev}")
+def _check_moments(mean: object, stddev: object) -> None:
+    if not is_number(mean):
+        raise UsageError(f"mean must be a number, and is {mean!r}")
+    if not is_number(stddev) or stddev < 0:
+        raise UsageError(f"stddev must be a number of at least 0, and is {stddev!r}")
