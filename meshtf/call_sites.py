@@ -8,11 +8,13 @@ import functools
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import ParamSpec, TypeVar
 
 from meshtf.errors import MeshtfError, UsageError
+from meshtf.field_checks import unfit_argument
 
 _AT = "\n  at "
 _ENGINE, _LAYERS, _MODELS, _USER = range(4)
@@ -180,11 +182,15 @@ def language_function(fn: Callable[P, T]) -> Callable[P, T]:
             else:
                 _locate(error, _public_name(wrapper), [*args, *kwargs.values()])
             raise
-        except TypeError:
-            if fact := _misfit(fn, args, kwargs):
+        except (AttributeError, TypeError, ValueError) as error:
+            fact = _misfit(fn, args, kwargs) if isinstance(error, TypeError) else ""
+            cause = None if fact else error
+            if not fact and not _is_of_user(error):
+                fact = unfit_argument(fn, args, kwargs)
+            if fact:
                 refused = UsageError(fact)
                 _locate(refused, _public_name(wrapper), [*args, *kwargs.values()])
-                raise refused from None
+                raise refused from cause
             raise
 
     return wrapper
@@ -231,6 +237,12 @@ def _misfit(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping
         parameters = [name for name in signature.parameters if name != "self"]
         return f"{error}; its parameters are {', '.join(parameters)}"
     return ""
+
+
+def _is_of_user(error: Exception) -> bool:
+    """Whether the user's own code, such as the body of a loop, was running below the function that raises."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(_kind(frame.f_globals.get("__name__", "")) == _USER for frame, _ in frames)
 
 
 def _locate(error: MeshtfError, name: str, arguments: list[object]) -> None:

@@ -1,7 +1,7 @@
 """Checks of the fields of dataclasses: their kinds by their type hints, and their ranges.
 
 Python checks no type hint. Without these checks a wrong value ends in an error of whatever uses it first, or in wrong
-numbers.
+numbers. When a function of the language has failed, its arguments are compared with its type hints in the same way.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numbers
 import sys
 import types
 import typing
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +47,22 @@ def check_kinds(owner: Any, error: type[Exception] = ValueError) -> None:
             raise error(
                 f"{type(owner).__name__}: {field.name} must be {words(hint)}, and is {value!r}{_advice(value, hint)}"
             )
+
+
+def unfit_argument(fn: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """Says which argument of a function is not of the kind that its type hint says; empty if all are.
+
+    The arguments must be such that the function can be called.
+    """
+    signature = inspect.signature(fn)
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        parameter = signature.parameters[name]
+        is_one = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if is_one and parameter.annotation is not parameter.empty:
+            hint = resolved_hint(parameter.annotation, sys.modules.get(fn.__module__))
+            if not _fits(value, hint):
+                return f"{name} must be {words(hint)}, and is {value!r}{_advice(value, hint)}"
+    return ""
 
 
 def check_sizes(owner: object, *fields: str, error: type[Exception] = ValueError) -> None:
@@ -194,7 +211,7 @@ def _members(protocol: type) -> list[str]:
 
 def _advice(value: Any, hint: Any) -> str:
     """Says why a value is wrong, or what could have been meant."""
-    if isinstance(value, float) and not is_number(value):
+    if isinstance(value, float) and not is_number(value) and "number" in words(hint):
         return "; it must be finite"
     if typing.get_origin(hint) is typing.Literal:
         return nearest(str(value), map(str, typing.get_args(hint)))

@@ -11,6 +11,7 @@ import meshtf as mtf
 from meshtf.field_checks import check_kinds
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 from meshtf.layers.low_rank import LowRank
+from meshtf.number_checks import is_integer
 
 PROJECTIONS = ("q", "k", "v", "o")
 
@@ -50,6 +51,8 @@ def t5_attention_initializers(d_kv: int) -> AttentionInitializers:
       >>> mtf.layers.AttentionConfig(num_heads=8, d_kv=64, query_scale=1.0, initializers=initializers).num_heads
       8
     """
+    if not is_integer(d_kv, 1):
+        raise ValueError(f"t5_attention_initializers: d_kv must be a positive integer, and is {d_kv!r}")
     plain = VarianceScalingInitializer(distribution="untruncated_normal")
     return AttentionInitializers(q=dataclasses.replace(plain, scale=1.0 / d_kv), k=plain, v=plain, o=plain)
 

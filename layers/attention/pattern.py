@@ -6,6 +6,8 @@ import dataclasses
 from typing import Protocol
 
 import meshtf as mtf
+from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
 from meshtf.layers.attention.mask import AttentionMask
 from meshtf.layers.attention.tokens import Tokens
 
@@ -47,6 +49,9 @@ class AttentionPattern:
     query: Tokens = dataclasses.field(default_factory=Tokens)
     memory: Tokens = dataclasses.field(default_factory=Tokens)
     bias: PositionBias | None = None
+
+    def __post_init__(self) -> None:
+        check_kinds(self, GraphError)
 
     @classmethod
     def within(cls, tokens: Tokens, mask: AttentionMask, bias: PositionBias | None = None) -> AttentionPattern:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
@@ -46,7 +46,7 @@ def numbers(value: OneOrEach, count: int, what: str) -> list[int]:
     Raises:
       ShapeError: there is not one for each, or one is not positive.
     """
-    found = [value] * count if isinstance(value, int) else list(value)
+    found = [value] * count if isinstance(value, int) else list(value) if isinstance(value, Collection) else []
     if len(found) != count or not all(isinstance(n, int) and n > 0 for n in found):
         raise ShapeError(
             f"{what} must be one positive integer, or {count}, one for each spatial dimension, and is {value!r}"

@@ -171,6 +171,71 @@ def test_a_number_in_place_of_a_dimension_is_named(refused: Callable[..., None],
     refused(wrong, ShapeError, "a dimension or its name is needed")
 
 
+HEADS = mtf.placeholder(MESH, "batch:4 length:8 heads:2 d_kv:4", name="heads")
+MEMORY = mtf.placeholder(MESH, "batch:4 memory_length:8 heads:2 d_kv:4", name="memory")
+PLACES = mtf.placeholder(MESH, "length:8", tf.int32, name="places")
+PATTERN = L.AttentionPattern()
+
+OF_ANOTHER_KIND: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
+    "config must be an AttentionConfig, and is 4": (lambda: L.project_queries(X, 4), UsageError),
+    "config must be a LatentConfig, and is None": (lambda: L.project_latents(X, None), UsageError),
+    "pattern must be an AttentionPattern, and is 4": (
+        lambda: L.dot_product_attention(HEADS, MEMORY, MEMORY, 4),
+        UsageError,
+    ),
+    "options must be an AttentionOptions, and is 'x'": (
+        lambda: L.dot_product_attention(HEADS, MEMORY, MEMORY, PATTERN, "x"),
+        UsageError,
+    ),
+    "block_size must be an integer, and is 2.5": (
+        lambda: L.lean_attention(HEADS, MEMORY, MEMORY, PATTERN, block_size=2.5),
+        UsageError,
+    ),
+    "scaling must be a RotaryScaling, or None, and is 2": (
+        lambda: L.rotary_embedding(HEADS, PLACES, scaling=2),
+        UsageError,
+    ),
+    "delta must be a number, and is 'a'": (lambda: L.huber_loss(X, X, "a"), UsageError),
+    "sizes must be a dict, and is 4": (lambda: L.adaptive_avg_pool(IMAGE, 4), UsageError),
+    "base must be a number above 0, and is -1": (lambda: L.rotary_embedding(HEADS, PLACES, -1), GraphError),
+    "max_wavelength must be a number above 0, and is 0": (lambda: L.sinusoidal_positions(PLACES, "d:8", 0), GraphError),
+    "offset must be an integer, 0 or more, and is -1": (
+        lambda: L.learned_positions(PLACES, 8, "d:8", offset=-1),
+        GraphError,
+    ),
+}
+
+
+@pytest.mark.parametrize("words", OF_ANOTHER_KIND)
+def test_a_value_of_another_kind_is_named(refused: Callable[..., None], words: str) -> None:
+    refused(*OF_ANOTHER_KIND[words], words)
+
+
+def test_a_mask_of_another_kind_is_named() -> None:
+    with pytest.raises(GraphError, match="AttentionPattern: mask must be an AttentionMask, and is 4"):
+        L.AttentionPattern.within(L.Tokens(), 4)
+
+
+def test_the_initializers_of_t5_need_a_size() -> None:
+    with pytest.raises(ValueError, match="t5_attention_initializers: d_kv must be a positive integer, and is 0"):
+        L.t5_attention_initializers(0)
+
+
+def test_an_error_of_the_users_own_function_stays() -> None:
+    """Even where an argument, here `use_bias`, is not of its kind."""
+
+    def activation(x: mtf.Tensor) -> mtf.Tensor:
+        raise TypeError("mine")
+
+    with MESH.graph, pytest.raises(TypeError, match="mine"):
+        L.dense(X, "o:3", use_bias=0, activation=activation, name="own")
+
+
+def test_the_size_of_a_filter_is_named() -> None:
+    with MESH.graph, pytest.raises(ShapeError, match="or 2, one for each spatial dimension, and is None"):
+        L.conv2d(IMAGE, "o:4", None)
+
+
 @pytest.mark.parametrize(("wrong", "kind", "words"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
 def test_what_no_layer_or_optimizer_can_use_is_named(
     refused: Callable[..., None], wrong: Callable[[], Any], kind: type[Exception], words: str

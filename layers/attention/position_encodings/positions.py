@@ -21,6 +21,7 @@ from meshtf.errors import DtypeError, GraphError, ShapeError, counted
 from meshtf.layers._operands import DimensionLike, new_dimension
 from meshtf.layers.attention.position_encodings.rotary_scaling import RotaryScaling, ScalingByLength
 from meshtf.layers.attention.tokens import D_KV, LENGTH, MEMORY_LENGTH
+from meshtf.number_checks import is_integer, is_number
 
 
 @language_function
@@ -60,6 +61,7 @@ def rotary_embedding(
       Shape[batch:4 length:16 heads:2 d_kv:4]
     """
     d_kv = x.shape[D_KV]
+    _check_above_zero("base", base)
     _check_positions(positions, x.shape)
     half = _rotated_size(d_kv, fraction) // 2
     places = np.arange(d_kv.size)
@@ -124,6 +126,11 @@ def _neighbours(x: mtf.Tensor, d_kv: mtf.Dimension) -> mtf.Tensor:
     return mtf.where(is_even, mtf.shift(x, -1, d_kv, False), mtf.shift(x, 1, d_kv, False), output_shape=x.shape)
 
 
+def _check_above_zero(what: str, number: object) -> None:
+    if not is_number(number) or number <= 0:
+        raise GraphError(f"{what} must be a number above 0, and is {number!r}")
+
+
 def _rotated_size(d_kv: mtf.Dimension, fraction: float) -> int:
     if not 0.0 < fraction <= 1.0:
         raise GraphError(f"fraction, the part of {d_kv} that is rotated, must be in (0, 1], and is {fraction}")
@@ -161,6 +168,7 @@ def sinusoidal_positions(
       array([[0.   , 1.   ],
              [0.841, 0.54 ]], dtype=float32)
     """
+    _check_above_zero("max_wavelength", max_wavelength)
     _check_positions(positions, positions.shape)
     d_model = new_dimension(d_model)
     places = np.arange(d_model.size)
@@ -198,6 +206,7 @@ def learned_positions(
 
     Raises:
       ShapeError: `positions` has a `length` above `max_length`.
+      GraphError: `offset` is no integer, 0 or more.
 
     Examples:
       >>> places = mtf.range(mesh, "length:16")
@@ -205,6 +214,8 @@ def learned_positions(
       Shape[length:16 d_model:8]
     """
     _check_positions(positions, positions.shape)
+    if not is_integer(offset, 0):
+        raise GraphError(f"offset must be an integer, 0 or more, and is {offset!r}")
     if positions.shape.has(LENGTH) and (length := positions.shape[LENGTH]).size > max_length:
         verb = "is" if max_length == 1 else "are"
         room = counted(max_length, "learned position")

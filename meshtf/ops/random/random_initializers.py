@@ -8,6 +8,7 @@ from typing import overload
 import tensorflow as tf
 
 from meshtf.dimension import ShapeLike
+from meshtf.errors import GraphError
 from meshtf.field_checks import check, check_kinds, check_not_negative
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
@@ -28,8 +29,8 @@ class RandomNormal:
     stddev: float = 1.0
 
     def __post_init__(self) -> None:
-        check_kinds(self)
-        check_not_negative(self, "stddev")
+        check_kinds(self, GraphError)
+        check_not_negative(self, "stddev", error=GraphError)
 
     @overload
     def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
@@ -53,8 +54,8 @@ class TruncatedNormal:
     stddev: float = 1.0
 
     def __post_init__(self) -> None:
-        check_kinds(self)
-        check_not_negative(self, "stddev")
+        check_kinds(self, GraphError)
+        check_not_negative(self, "stddev", error=GraphError)
 
     @overload
     def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
@@ -78,8 +79,8 @@ class RandomUniform:
     maxval: float = 1.0
 
     def __post_init__(self) -> None:
-        check_kinds(self)
-        check(self, "maxval", self.minval < self.maxval, f"above minval, {self.minval}")
+        check_kinds(self, GraphError)
+        check(self, "maxval", self.minval < self.maxval, f"above minval, {self.minval}", GraphError)
 
     @overload
     def __call__(self, mesh: Mesh, shape: ShapeLike, dtype: tf.DType = tf.float32) -> Tensor: ...
