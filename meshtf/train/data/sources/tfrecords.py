@@ -36,8 +36,8 @@ class TfRecords:
     compression: Literal["", "GZIP", "ZLIB"] = ""
 
     def __post_init__(self) -> None:
-        check_kinds(self, ConfigurationError)
         check_compression(self.compression, "TfRecords.compression")
+        check_kinds(self, ConfigurationError)
 
     def __str__(self) -> str:
         patterns = (self.patterns,) if isinstance(self.patterns, str) else self.patterns

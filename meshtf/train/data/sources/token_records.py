@@ -39,8 +39,8 @@ class TokenRecords:
     compression: Literal["", "GZIP", "ZLIB"] = ""
 
     def __post_init__(self) -> None:
-        check_kinds(self, ConfigurationError)
         check_compression(self.compression, "TokenRecords.compression")
+        check_kinds(self, ConfigurationError)
         if not self._names:
             raise ConfigurationError("TokenRecords.features names no feature; give one, or a list")
 
