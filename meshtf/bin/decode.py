@@ -77,7 +77,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     check_resume(values)
     check_overwrites_no_input(values.output, "--prompt_file", files)
     for form in ("json_schema", "grammar"):
-        check_overwrites_no_input(values.output, f"--{form}", [values[form].value] if values[form].value else [])
+        check_overwrites_no_input(values.output, f"--{form}", filter(None, [values[form].value]))
     texts = texts_of(values, files)
     mesh_impl = mesh_for(values, training)
     earlier = EarlierScores.none()
