@@ -50,9 +50,9 @@ def random_uniform(
         if dtype.is_integer:
             raise DtypeError("random_uniform of integers needs maxval")
         maxval = 1.0
-    for name, bound in (("minval", minval), ("maxval", maxval)):
+    for end, bound in (("minval", minval), ("maxval", maxval)):
         if not is_number(bound):
-            raise UsageError(f"{name} must be a number, and is {bound!r}")
+            raise UsageError(f"{end} must be a number, and is {bound!r}")
     if not minval < maxval:
         raise UsageError(f"minval must be below maxval, and they are {minval} and {maxval}")
 

@@ -77,13 +77,13 @@ class TextTask:
             if isinstance(value, type) or not isinstance(value, kind):
                 raise ConfigurationError(NO_SUCH_KIND.format(name=name, value=value))
         _check_held_out(self.held_out)
+        if self.tokens is not None and (not isinstance(self.tokens, str) or not self.tokens):
+            raise ConfigurationError(f"TextTask.tokens must be the path of a folder, and is {self.tokens!r}")
         check_kinds(self, ConfigurationError)
         if self.num_evaluation_examples is not None and self.num_evaluation_examples < 1:
             raise ConfigurationError(
                 f"TextTask.num_evaluation_examples must be 1 or more, and is {self.num_evaluation_examples}"
             )
-        if self.tokens is not None and (not isinstance(self.tokens, str) or not self.tokens):
-            raise ConfigurationError(f"TextTask.tokens must be the path of a folder, and is {self.tokens!r}")
         if self.tokens is not None and is_remote(self.tokens):
             place = without_secrets(self.tokens)
             raise ConfigurationError(f"TextTask.tokens must be a folder of this machine, or mounted, and is {place}")

@@ -43,7 +43,7 @@ class Sampling:
         check_kinds(self)
         check_not_negative(self, "temperature")
         check_sizes(self, "top_k")
-        check(self, "top_p", 0 < self.top_p <= 1, "above 0, and at most 1")
+        check(self, "top_p", 0 <= self.top_p <= 1, "from 0 to 1")
         check(self, "min_p", 0 <= self.min_p <= 1, "from 0 to 1")
 
     def choose(self, logits: mtf.Tensor, vocab: mtf.Dimension, keys: mtf.Tensor | None = None) -> mtf.Tensor:

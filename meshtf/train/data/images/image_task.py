@@ -13,6 +13,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.errors import counted
 from meshtf.field_checks import check_kinds
+from meshtf.number_checks import is_integer
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import CONTENTS, SOURCE
 from meshtf.train.data.images.augmentations.augmentation import Augmentation
@@ -106,11 +107,11 @@ class ImageTask:
             raise ConfigurationError(
                 f"ImageTask.held_out must be a share of the images, in (0, 1), or a source, and is {self.held_out}"
             )
+        if not is_integer(self.repeats, 1):
+            raise ConfigurationError(f"ImageTask.repeats must be a whole number, 1 or more, and is {self.repeats!r}")
         check_kinds(self, ConfigurationError)
         if self.num_classes < 2:
             raise ConfigurationError(f"ImageTask.num_classes must be 2 or more, and is {self.num_classes}")
-        if not isinstance(self.repeats, int) or self.repeats < 1:
-            raise ConfigurationError(f"ImageTask.repeats must be a whole number, 1 or more, and is {self.repeats!r}")
 
     def __str__(self) -> str:
         train, held_out = self._parts
