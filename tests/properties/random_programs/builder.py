@@ -214,6 +214,7 @@ class Builder:
         *,
         is_exact: bool = False,
         turns: int = 1,
+        factors: int = 1,
     ) -> list[Node]:
         """Adds what was built. `is_exact`: it moves values and computes none, so exact stays exact."""
         tensors = [outputs] if isinstance(outputs, mtf.Tensor) else list(outputs)
@@ -231,7 +232,7 @@ class Builder:
         self._check_layout()
         self.program.nodes += nodes
         written = f"{text}({', '.join(x.tensor.name for x in inputs)})"
-        self.program.steps.append(Step(written, inputs, nodes, reference, turns))
+        self.program.steps.append(Step(written, inputs, nodes, reference, turns, factors))
         if not shows_mistakes(self.program):
             raise RejectedError
         return nodes

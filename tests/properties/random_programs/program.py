@@ -45,6 +45,7 @@ class Step:
     """One operation: what was written, from which nodes, to which, and its reference.
 
     turns: of a loop, how often its body is computed in a row, each time from what the last one gave.
+    factors: how many numbers are multiplied with one another. Each core rounds the product of its own.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Step:
     outputs: Sequence[Node]
     reference: Reference
     turns: int = 1
+    factors: int = 1
 
 
 @dataclasses.dataclass(eq=False)

@@ -16,12 +16,17 @@ def least_precise(program: Program) -> tf.DType:
 
 
 def terms_of(program: Program) -> int:
-    """Roundings through all steps and back: of narrow types one each, else of a function and a sum over what goes in
-    for each element that comes out. A loop adds those of its body in every turn, since the next one begins with what
-    this one has rounded. What turns only add to a sum is none of it: such sums are of wide numbers, as one product's.
+    """Roundings through all steps and back: of narrow types one each, or one for each factor of a product, else of a
+    function and a sum over what goes in for each element that comes out.
+
+    A loop adds those of its body in every turn, since the next one begins with what this one has rounded. What turns
+    only add to a sum is none of it: such sums are of wide numbers, as one product's.
     """
     is_narrow = least_precise(program) in _NARROW
-    return 2 * sum(max(1, step.turns) * (1 if is_narrow else FUNCTION_TERMS + _summed(step)) for step in program.steps)
+    return 2 * sum(
+        max(1, step.turns) * (max(1, step.factors) if is_narrow else FUNCTION_TERMS + _summed(step))
+        for step in program.steps
+    )
 
 
 def shows_mistakes(program: Program) -> bool:

@@ -201,7 +201,8 @@ def reduction(name: str) -> Case:
         def reference(p: tf.Tensor) -> tf.Tensor:
             return spread(reduce_over(function, p, axes), left, kept)
 
-        b.step(f"{name}[{kept}]", [x], z, reference, is_exact=is_exact)
+        factors = x.shape.size // max(1, z.shape.size) if name == "reduce_prod" else 1
+        b.step(f"{name}[{kept}]", [x], z, reference, is_exact=is_exact, factors=factors)
 
     return case
 

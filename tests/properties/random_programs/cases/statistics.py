@@ -136,7 +136,7 @@ def cumprod(b: Builder) -> None:
         found = _accumulated(elements, 1 + 0 * elements[0], exclusive=exclusive, reverse=reverse)
         return tf.stack(found, -1)
 
-    b.step(f"cumprod[{name}, {exclusive}, {reverse}]", [x], z, at_end(along_last, at))
+    b.step(f"cumprod[{name}, {exclusive}, {reverse}]", [x], z, at_end(along_last, at), factors=x.shape[at].size)
 
 
 def cumlogsumexp(b: Builder) -> None:
