@@ -274,8 +274,9 @@ def test_token_by_token(variant: str, unroll: bool, mesh_shape: str, layout: str
 @pytest.mark.parametrize(
     ("variant", "layout"),
     [
-        ("window, sinusoidal positions", "memory_length:rows"),
+        ("sinks, window", "memory_length:rows"),
         ("latents, neighbours turned", "batch:rows"),
+        pytest.param("window, sinusoidal positions", "memory_length:rows", marks=pytest.mark.long),
         *(pytest.param(name, "batch:rows", marks=pytest.mark.long) for name in VARIANTS if "latents" not in name),
     ],
 )
