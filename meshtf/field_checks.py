@@ -71,9 +71,7 @@ def check_sizes(owner: object, *fields: str, error: type[Exception] = ValueError
     Raises:
       ValueError: one is not, or another error that is given.
     """
-    for field in fields:
-        value = getattr(owner, field)
-        check(owner, field, value is None or value > 0, "a positive integer", error)
+    _check_each(owner, fields, lambda size: size > 0, "a positive integer", error)
 
 
 def check_not_negative(owner: object, *fields: str, error: type[Exception] = ValueError) -> None:
@@ -82,9 +80,7 @@ def check_not_negative(owner: object, *fields: str, error: type[Exception] = Val
     Raises:
       ValueError: one is not, or another error that is given.
     """
-    for field in fields:
-        value = getattr(owner, field)
-        check(owner, field, value is None or value >= 0, "0 or more", error)
+    _check_each(owner, fields, lambda number: number >= 0, "0 or more", error)
 
 
 def check_above_zero(owner: object, *fields: str, error: type[Exception] = ValueError) -> None:
@@ -93,19 +89,24 @@ def check_above_zero(owner: object, *fields: str, error: type[Exception] = Value
     Raises:
       ValueError: one is not, or another error that is given.
     """
-    for field in fields:
-        value = getattr(owner, field)
-        check(owner, field, value is None or value > 0, "above 0", error)
+    _check_each(owner, fields, lambda number: number > 0, "above 0", error)
 
 
 def check_fractions(owner: object, *fields: str, error: type[Exception] = ValueError) -> None:
-    """Checks that numbers are at least 0 and below 1.
+    """Checks that numbers are at least 0 and below 1; None is left out.
 
     Raises:
       ValueError: one is not, or another error that is given.
     """
+    _check_each(owner, fields, lambda number: 0 <= number < 1, "in [0, 1)", error)
+
+
+def _check_each(
+    owner: object, fields: Sequence[str], holds: Callable[[Any], bool], wanted: str, error: type[Exception]
+) -> None:
     for field in fields:
-        check(owner, field, 0 <= getattr(owner, field) < 1, "in [0, 1)", error)
+        value = getattr(owner, field)
+        check(owner, field, value is None or holds(value), wanted, error)
 
 
 def check(owner: object, field: str, holds: bool, wanted: str, error: type[Exception] = ValueError) -> None:

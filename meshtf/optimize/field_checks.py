@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Collection, Iterable, Sequence
 
 from meshtf.errors import DtypeError
+from meshtf.field_checks import check
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 
@@ -66,16 +67,6 @@ def is_number(value: object) -> bool:
 def is_list(value: object) -> bool:
     """Whether a value is a list or the like, such as a tuple or an array, and no text."""
     return isinstance(value, Collection) and not isinstance(value, str)
-
-
-def check(owner: object, field: str, holds: bool, wanted: str) -> None:
-    """Raises an error about a field unless `holds`.
-
-    Raises:
-      ValueError: `holds` is false; the message says what the field must be.
-    """
-    if not holds:
-        raise ValueError(f"{type(owner).__name__}: {field} must be {wanted}, and is {getattr(owner, field)!r}")
 
 
 def check_are_optimizers(owner: object, field: str, values: Iterable[object]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_above_zero, check_kinds
 
 
 class RotaryScaling(Protocol):
@@ -53,13 +53,6 @@ class ScalingByLength(Protocol):
         ...
 
 
-def _check_positive(scaling: object, *names: str) -> None:
-    for name in names:
-        value = getattr(scaling, name)
-        if not value > 0:
-            raise ValueError(f"{type(scaling).__name__}: {name} must be above 0, and is {value!r}")
-
-
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class LinearRotaryScaling:
@@ -74,7 +67,7 @@ class LinearRotaryScaling:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        _check_positive(self, "factor")
+        check_above_zero(self, "factor")
 
     def __call__(self, frequencies: np.ndarray) -> np.ndarray:
         return frequencies / self.factor
@@ -104,7 +97,7 @@ class Llama3RotaryScaling:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        _check_positive(self, "factor", "low_frequency_factor", "original_max_length")
+        check_above_zero(self, "factor", "low_frequency_factor", "original_max_length")
         if not self.high_frequency_factor > self.low_frequency_factor:
             raise ValueError(
                 f"Llama3RotaryScaling: high_frequency_factor must be above low_frequency_factor "
@@ -148,7 +141,7 @@ class YarnRotaryScaling:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        _check_positive(self, "factor", "original_max_length", "beta_fast", "beta_slow")
+        check_above_zero(self, "factor", "original_max_length", "beta_fast", "beta_slow")
 
     @property
     def magnitude(self) -> float:
@@ -199,7 +192,7 @@ class DynamicRotaryScaling:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        _check_positive(self, "factor", "max_length")
+        check_above_zero(self, "factor", "max_length")
 
     def __call__(self, frequencies: np.ndarray) -> np.ndarray:
         return frequencies
@@ -242,7 +235,7 @@ class LongRopeRotaryScaling:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        _check_positive(self, "original_max_length", "magnitude")
+        check_above_zero(self, "original_max_length", "magnitude")
         for name in ("short_factors", "long_factors"):
             if not all(factor > 0 for factor in getattr(self, name)):
                 raise ValueError(f"LongRopeRotaryScaling: {name} must be above 0, and are {getattr(self, name)!r}")

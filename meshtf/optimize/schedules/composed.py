@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import counted
-from meshtf.optimize.field_checks import check, check_above_zero, check_numbers, is_list, is_number
+from meshtf.field_checks import check
+from meshtf.optimize.field_checks import check_above_zero, check_numbers, is_list, is_number
 from meshtf.optimize.schedules.schedule import Schedule, check_values, share_of, value_at
 
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check, check_numbers, is_list, is_number
+from meshtf.field_checks import check
+from meshtf.optimize.field_checks import check_numbers, is_list, is_number
 
 Rate: TypeAlias = "float | mtf.Tensor | Schedule"
 
