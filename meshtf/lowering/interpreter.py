@@ -70,6 +70,9 @@ class KnownCore:
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype)
 
+    def multiplies_matrices(self, dtype: tf.DType) -> bool:
+        return True
+
     def summed(self, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
         return summed(x, axes)
 

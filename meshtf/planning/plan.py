@@ -52,6 +52,10 @@ class Core(Protocol):
         """The type in which to multiply matrices of a type, so that sums of products are rounded once, to nearest."""
         ...
 
+    def multiplies_matrices(self, dtype: tf.DType) -> bool:
+        """Whether the device has a kernel for products of matrices of a type that TensorFlow multiplies."""
+        ...
+
     def summed(self, x: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
         """The sum over ascending axes, in parts where the device would add many rows one after another."""
         ...

@@ -66,6 +66,17 @@ def test_every_operation(cases: tuple[str, ...]) -> None:
     check(cases, 0, "rows:2;cols:4", "v5e:2x4")
 
 
+def test_products_of_int64() -> None:
+    """libtpu has no product of their matrices. Neither einsum nor grouped_matmul asks for one."""
+
+    def products(x: mtf.Tensor, w: mtf.Tensor, sizes: mtf.Tensor) -> list[mtf.Tensor]:
+        return [mtf.einsum("batch k, n k m -> batch n m", x, w), mtf.grouped_matmul(x, w, sizes, "batch", "n")]
+
+    shapes = {"x": "batch:8 k:3", "w": "n:2 k:3 m:4", "sizes": "n:2"}
+    specs = {name: mtf.TensorSpec(shape, tf.int64) for name, shape in shapes.items()}
+    assert mtf.function(products, mtf.PlanMeshImpl("all:8", "batch:all"), specs).compile("v5e:2x4").hlo
+
+
 @pytest.mark.long
 def test_products_of_int8_stay_products_of_int8() -> None:
     """The program multiplies int32 that were converted from int8. libtpu multiplies the int8 numbers."""

@@ -193,22 +193,31 @@ def test_integers_that_overflow_are_what_they_are_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("layout", ["n:cols", pytest.param("", marks=pytest.mark.long)])
-def test_running_sums_of_every_dtype(layout: str) -> None:
-    """XLA has a kernel for floats, int32 and int64 alone. Sums of narrow integers wrap."""
+def test_running_sums_products_and_orders_of_every_dtype(layout: str) -> None:
+    """XLA has kernels for running sums of floats, int32 and int64 alone, and sorts no uint16. Small integers wrap."""
     small, large = (tf.int8, tf.uint8, tf.int16, tf.uint16), (tf.int32, tf.uint32, tf.int64, tf.uint64)
     complexes = (tf.complex64, tf.complex128)
     numbers = np.arange(60, 72)
     arrays = {d.name: numbers.astype(d.as_numpy_dtype) for d in (*small, *large)}
     arrays |= {d.name: (numbers - 1j * numbers[::-1]).astype(d.as_numpy_dtype) for d in complexes}
 
-    def sums(**xs: mtf.Tensor) -> list[mtf.Tensor]:
-        return [mtf.cumsum(x, "n", reverse=True) for x in xs.values()]
+    def results(**xs: mtf.Tensor) -> dict[str, list[mtf.Tensor]]:
+        tables = [mtf.reshape(x, "k:3 n:4") for x in xs.values()]
+        return {
+            "sums": [mtf.cumsum(x, "n", reverse=True) for x in xs.values()],
+            "products": [mtf.einsum("k n, k m -> n m", x, mtf.rename_dimension(x, "n", "m")) for x in tables],
+            "sorted": [mtf.sort(x, "n", "DESCENDING") for x in xs.values() if not x.dtype.is_complex],
+        }
 
     specs = {name: mtf.TensorSpec("n:12", array.dtype) for name, array in arrays.items()}
-    for found, given in zip(tpu_function(sums, specs, "rows:2;cols:4", layout)(**arrays), arrays.values(), strict=True):
-        expected = np.cumsum(given[::-1], dtype=given.dtype)[::-1]
-        assert found.dtype == given.dtype
-        np.testing.assert_array_equal(found, expected)
+    found = tpu_function(results, specs, "rows:2;cols:4", layout)(**arrays)
+    for sums, products, given in zip(found["sums"], found["products"], arrays.values(), strict=True):
+        assert sums.dtype == products.dtype == given.dtype
+        np.testing.assert_array_equal(sums, np.cumsum(given[::-1], dtype=given.dtype)[::-1])
+        np.testing.assert_array_equal(products, given.reshape(3, 4).T @ given.reshape(3, 4))
+    for ordered, given in zip(found["sorted"], arrays.values(), strict=False):
+        assert ordered.dtype == given.dtype
+        np.testing.assert_array_equal(ordered, given[::-1])
 
 
 def printing(x: mtf.Tensor) -> mtf.Tensor:

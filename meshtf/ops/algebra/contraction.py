@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from meshtf.graph.dtypes import sum_dtype
 from meshtf.ops.algebra import wrapping_integers
-from meshtf.ops.algebra.wider_operands import wider_operands
+from meshtf.ops.algebra.matrix_product import matrix_product
 from meshtf.planning.local_work.work_facts import MatrixProduct
 from meshtf.planning.plan import Core
 
@@ -241,12 +241,10 @@ def _matrix_product(core: Core, a: tf.Tensor, b: tf.Tensor, plan: MatrixPlan) ->
     lead = [batch] if plan.batch and batch != 1 else []
     a = core.reshaped(_ordered(core, a, plan.a_names, plan.a_order), lead + ([k, m] if plan.transpose_a else [m, k]))
     b = core.reshaped(_ordered(core, b, plan.b_names, plan.b_order), lead + ([n, k] if plan.transpose_b else [k, n]))
-    dtype = core.product_dtype(a.dtype)
-    wide_a, wide_b = wider_operands(a, b, dtype)
     if plan.is_swapped:
-        product = tf.linalg.matmul(wide_b, wide_a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
+        product = matrix_product(core, b, a, transpose_a=not plan.transpose_b, transpose_b=not plan.transpose_a)
     else:
-        product = tf.linalg.matmul(wide_a, wide_b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
+        product = matrix_product(core, a, b, transpose_a=plan.transpose_a, transpose_b=plan.transpose_b)
     product = tf.cast(product, a.dtype)
     shape = [sizes[name] for name in plan.product]
     return _ordered(core, core.reshaped(product, shape), plan.product, plan.output)

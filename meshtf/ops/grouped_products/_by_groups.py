@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from meshtf.graph.dtypes import sum_dtype
-from meshtf.ops.algebra.wider_operands import wider_operands
+from meshtf.ops.algebra.matrix_product import matrix_product
 from meshtf.ops.grouped_products._row_groups import RowGroups
 from meshtf.planning.local_work.rows_in_place import with_rows
 from meshtf.planning.plan import Core
@@ -22,14 +22,13 @@ def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, trans
 
     With `transpose_w` matrices are [m, k].
     """
-    (b, r, k), m, dtype = x.shape.as_list(), w.shape[1 if transpose_w else 2], core.product_dtype(x.dtype)
+    (b, r, k), m = x.shape.as_list(), w.shape[1 if transpose_w else 2]
     flat, table = tf.reshape(x, [b * r, k]), groups.table
 
     def write(y: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         matrix = tf.reshape(tf.slice(w, tf.stack([number, 0, 0]), [1, *w.shape[1:]]), w.shape[1:])
-        rows, matrix = wider_operands(_rows(flat, begin, end), matrix, dtype)
-        made = tf.cast(tf.linalg.matmul(rows, matrix, transpose_b=transpose_w), x.dtype)
-        return with_rows(y, tf.range(begin, end), made)
+        made = matrix_product(core, _rows(flat, begin, end), matrix, transpose_b=transpose_w)
+        return with_rows(y, tf.range(begin, end), tf.cast(made, x.dtype))
 
     # Nearly all rows are written by the groups. Zeros go only to rows in no group.
     y = tf.raw_ops.Empty(shape=[b * r, m], dtype=x.dtype)
@@ -42,13 +41,13 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
 
     Sums over several tables are float32 if the rows are narrower.
     """
-    (b, r, k), m, n, dtype = x.shape.as_list(), y.shape[2], groups.num_matrices, core.product_dtype(x.dtype)
+    (b, r, k), m, n = x.shape.as_list(), y.shape[2], groups.num_matrices
     total = sum_dtype(x.dtype) if groups.is_shared else x.dtype
     flat, beside, table = tf.reshape(x, [b * r, k]), tf.reshape(y, [b * r, m]), groups.table
 
     def write(sums: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        own, others = wider_operands(_rows(flat, begin, end), _rows(beside, begin, end), dtype)
-        made = tf.cast(tf.linalg.matmul(own, others, transpose_a=True), total)
+        own, others = _rows(flat, begin, end), _rows(beside, begin, end)
+        made = tf.cast(matrix_product(core, own, others, transpose_a=True), total)
         if groups.is_shared:  # several tables add their parts to one matrix
             made += tf.reshape(tf.slice(sums, tf.stack([number, 0, 0]), [1, k, m]), [k, m])
         return with_rows(sums, tf.reshape(number, [1]), made[tf.newaxis])

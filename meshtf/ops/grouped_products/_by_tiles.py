@@ -17,7 +17,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from meshtf.graph.dtypes import sum_dtype
-from meshtf.ops.algebra.wider_operands import wider_operands
+from meshtf.ops.algebra.matrix_product import matrix_product
 from meshtf.ops.grouped_products._row_groups import RowGroups
 from meshtf.planning.plan import Core
 
@@ -27,13 +27,12 @@ def products(core: Core, x: tf.Tensor, w: tf.Tensor, groups: RowGroups, *, trans
 
     With `transpose_w` matrices are [m, k].
     """
-    (b, r, _), m, dtype = x.shape.as_list(), w.shape[1 if transpose_w else 2], core.product_dtype(x.dtype)
+    (b, r, _), m = x.shape.as_list(), w.shape[1 if transpose_w else 2]
     tiles = _tiles(x, groups.tile)
 
     def write(y: tf.Tensor, at: tf.Tensor, number: tf.Tensor, is_own: tf.Tensor) -> tf.Tensor:
-        rows, matrix = wider_operands(tf.gather(tiles, at), tf.gather(w, number), dtype)
-        made = tf.cast(tf.linalg.matmul(rows, matrix, transpose_b=transpose_w), x.dtype)
-        made = tf.where(is_own, made, tf.gather(y, at))
+        made = matrix_product(core, tf.gather(tiles, at), tf.gather(w, number), transpose_b=transpose_w)
+        made = tf.where(is_own, tf.cast(made, x.dtype), tf.gather(y, at))
         return tf.tensor_scatter_nd_update(y, tf.reshape(at, [1, 1]), made[tf.newaxis])
 
     y = tf.zeros([*tiles.shape[:2], m], x.dtype)
@@ -46,15 +45,14 @@ def sums(core: Core, x: tf.Tensor, y: tf.Tensor, groups: RowGroups) -> tf.Tensor
 
     Sums of narrower floats are float32 until they are complete.
     """
-    size, dtype = [groups.num_matrices, x.shape[2], y.shape[2]], core.product_dtype(x.dtype)
+    size = [groups.num_matrices, x.shape[2], y.shape[2]]
     tiles, beside = _tiles(x, groups.tile), _tiles(y, groups.tile)
     total = sum_dtype(x.dtype)
 
     def write(sums: tf.Tensor, at: tf.Tensor, number: tf.Tensor, is_own: tf.Tensor) -> tf.Tensor:
         # Both are set to zero: infinity in a row of another group, times zero, would be NaN.
         own, others = (tf.where(is_own, tf.gather(each, at), tf.zeros([], each.dtype)) for each in (tiles, beside))
-        own, others = wider_operands(own, others, dtype)
-        made = tf.cast(tf.linalg.matmul(own, others, transpose_a=True), total)
+        made = tf.cast(matrix_product(core, own, others, transpose_a=True), total)
         return tf.tensor_scatter_nd_add(sums, tf.reshape(number, [1, 1]), made[tf.newaxis])
 
     return tf.cast(_over_pairs(groups, tf.zeros(size, total), write), x.dtype)

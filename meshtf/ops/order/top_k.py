@@ -132,8 +132,10 @@ def best_of(is_largest: bool) -> Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.
     def find(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         if x.dtype.is_floating:
             x = tf.where(tf.math.is_nan(x), tf.constant(-math.inf, x.dtype), extrema.without_negative_zeros(x))
-        values, indices = tf.math.top_k(x if is_largest else _reversed(x), k)
-        return values if is_largest else _reversed(values), indices
+        # XLA has no kernel for uint16.
+        ordered = tf.cast(x, tf.int32) if x.dtype == tf.uint16 else x
+        values, indices = tf.math.top_k(ordered if is_largest else _reversed(ordered), k)
+        return tf.cast(values if is_largest else _reversed(values), x.dtype), indices
 
     return find
 

@@ -242,6 +242,9 @@ def _core() -> Any:
         def product_dtype(self, dtype: tf.DType) -> tf.DType:
             return tf.float32 if dtype == tf.bfloat16 else dtype
 
+        def multiplies_matrices(self, dtype: tf.DType) -> bool:
+            return True
+
     return Core()
 
 
