@@ -12,7 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import DtypeError, GraphError, ShapeError
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_above_zero, check_kinds, check_sizes
 from meshtf.layers._operands import DimensionLike, checked_operand
 from meshtf.layers.initializers import DenseInitializer, Initializer, NormalInitializer, VarianceScalingInitializer
 from meshtf.takes_mesh import method_takes_mesh, takes_mesh
@@ -164,14 +164,9 @@ class VocabularyEmbedding:
     name: str = "embedding"
 
     def __post_init__(self) -> None:
-        padded_vocab_size(self.vocab_size, self.multiple)
-        if self.d_embedding is not None and (not isinstance(self.d_embedding, int) or self.d_embedding < 1):
-            raise GraphError(
-                f"VocabularyEmbedding: d_embedding must be a positive integer, and is {self.d_embedding!r}"
-            )
         check_kinds(self, GraphError)
-        if self.logit_cap is not None and not self.logit_cap > 0:
-            raise GraphError(f"VocabularyEmbedding: logit_cap must be above 0, and is {self.logit_cap!r}")
+        check_sizes(self, "vocab_size", "multiple", "d_embedding", error=GraphError)
+        check_above_zero(self, "logit_cap", error=GraphError)
 
     @property
     def vocab(self) -> mtf.Dimension:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias
 
 import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_above_zero, check_kinds, check_not_negative
 
 Initializer: TypeAlias = "Callable[[mtf.Mesh, mtf.Shape, tf.DType], mtf.Tensor]"
 """A function that fills a shape on a mesh with initial values; the engine runs it slice by slice."""
@@ -66,10 +66,7 @@ class VarianceScalingInitializer:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        if not self.scale > 0:
-            raise ValueError(f"VarianceScalingInitializer: scale must be positive, and is {self.scale!r}")
-        _check_choice("mode", self.mode, get_args(FanMode))
-        _check_choice("distribution", self.distribution, get_args(Distribution))
+        check_above_zero(self, "scale")
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:
         fan_in, fan_out = reduced_dims.size, new_dims.size
@@ -98,7 +95,7 @@ class NormalInitializer:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        _check_stddev(self)
+        check_not_negative(self, "stddev")
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:
         return mtf.RandomNormal(stddev=self.stddev)
@@ -122,7 +119,7 @@ class TruncatedNormalInitializer:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        _check_stddev(self)
+        check_not_negative(self, "stddev")
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:
         return mtf.TruncatedNormal(stddev=self.stddev / CUT_STDDEV)
@@ -141,13 +138,3 @@ class ZerosInitializer:
 
     def __call__(self, reduced_dims: mtf.Shape, new_dims: mtf.Shape) -> Initializer:
         return mtf.zeros
-
-
-def _check_stddev(initializer: NormalInitializer | TruncatedNormalInitializer) -> None:
-    if not initializer.stddev >= 0:
-        raise ValueError(f"{type(initializer).__name__}: stddev must not be negative, and is {initializer.stddev!r}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"VarianceScalingInitializer: {name} must be one of {', '.join(choices)}, and is {value!r}")

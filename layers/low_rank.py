@@ -13,7 +13,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
 A, B, SCALE = "lora_a", "lora_b", "lora_scale"
@@ -48,9 +48,8 @@ class LowRank:
     initializer: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rank, int) or self.rank < 1:
-            raise ValueError(f"LowRank: rank must be a positive integer, and is {self.rank!r}")
         check_kinds(self)
+        check_sizes(self, "rank")
         if isinstance(self.projections, str) or not all(name in ("q", "k", "v", "o") for name in self.projections):
             raise ValueError(f"LowRank: projections must be of q, k, v and o, and are {self.projections!r}")
 

@@ -11,7 +11,7 @@ import functools
 import gin
 import numpy as np
 
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 
 
 @gin.configurable(module="meshtf.layers")
@@ -44,11 +44,8 @@ class PipelineSchedule:
     num_rounds: int = 1
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"PipelineSchedule: {field.name} must be a positive integer, and is {value!r}")
         check_kinds(self)
+        check_sizes(self, "num_stages", "num_microbatches", "num_rounds")
         if self.num_rounds > 1 and self.num_microbatches % self.num_stages:
             below = self.num_microbatches - self.num_microbatches % self.num_stages
             fitting = [n for n in (below, below + self.num_stages) if n]

@@ -14,7 +14,7 @@ import numbers
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -101,6 +101,29 @@ def check_fractions(owner: object, *fields: str, error: type[Exception] = ValueE
     _check_each(owner, fields, lambda number: 0 <= number < 1, "in [0, 1)", error)
 
 
+def check_shares(owner: object, *fields: str, error: type[Exception] = ValueError) -> None:
+    """Checks that numbers are from 0 to 1; None is left out.
+
+    Raises:
+      ValueError: one is not, or another error that is given.
+    """
+    _check_each(owner, fields, lambda number: 0 <= number <= 1, "in [0, 1]", error)
+
+
+def check_choice(owner: object, field: str, choices: Iterable[str], error: type[Exception] = ValueError) -> None:
+    """Checks that a text is one of some.
+
+    Raises:
+      ValueError: it is not, or another error that is given.
+    """
+    value, known = getattr(owner, field), list(choices)
+    if value not in known:
+        raise error(
+            f"{type(owner).__name__}: {field} must be one of {', '.join(known)}, and is {value!r}"
+            f"{nearest(str(value), known)}"
+        )
+
+
 def _check_each(
     owner: object, fields: Sequence[str], holds: Callable[[Any], bool], wanted: str, error: type[Exception]
 ) -> None:
@@ -140,6 +163,8 @@ def words(hint: Any) -> str:
         return f"one of {', '.join(map(repr, arguments))}"
     if hint in SCALARS:
         return SCALARS[hint]
+    if origin is tuple and Ellipsis not in arguments:
+        return f"a tuple of {' and '.join(map(words, arguments))}"
     if (origin or hint) in LISTS:
         kinds = [argument for argument in arguments if argument is not Ellipsis]
         return "a list" + (f", each {' and '.join(map(words, kinds))}" if kinds else "")

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import gin
 
 import meshtf as mtf
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import Context, Memory, Observations, TokenEmbedding, TokenLoss, TransformerStack
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._settings import check_id, check_parts, check_size
+from meshtf.models._settings import check_id
 from meshtf.models._token_sequence import TokenSequence
 from meshtf.models.incremental_decoder import IncrementalDecoder
 
@@ -51,12 +51,9 @@ class EncoderDecoder:
     padding_id: int = 0
 
     def __post_init__(self) -> None:
-        check_size(self, "d_model")
-        check_parts(self, embedding=TokenEmbedding, encoder=TransformerStack, decoder=TransformerStack, loss=TokenLoss)
-        optional = ("output", "targets_embedding")
-        check_parts(self, optional, output=VocabularyEmbedding, targets_embedding=TokenEmbedding)
-        check_id(self, "start_id", self._targets_embedding.vocabulary)
         check_kinds(self)
+        check_sizes(self, "d_model")
+        check_id(self, "start_id", self._targets_embedding.vocabulary)
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:

@@ -9,7 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.dense import dense
@@ -24,7 +24,6 @@ from meshtf.layers.transformer import (
     TransformerStack,
 )
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._settings import check_parts, check_size
 from meshtf.models._token_sequence import TokenSequence, feature
 
 
@@ -56,10 +55,9 @@ class MaskedLM:
     padding_id: int = 0
 
     def __post_init__(self) -> None:
-        check_size(self, "d_model")
-        check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks), loss=TokenLoss)
-        activation_function(self.activation)
         check_kinds(self)
+        check_sizes(self, "d_model")
+        activation_function(self.activation)
 
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
         """The logits: features with `inputs` [batch, length], and perhaps `inputs_token_types` -> [batch, length,

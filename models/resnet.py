@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import gin
 
 import meshtf as mtf
-from meshtf.errors import ShapeError, counted, nearest
-from meshtf.field_checks import check, check_kinds, check_sizes
+from meshtf.errors import ShapeError, counted
+from meshtf.field_checks import check_choice, check_kinds, check_not_negative, check_shares, check_sizes
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
-from meshtf.models._settings import check_epsilon, check_share
 
 EXPANSIONS = {"basic": 1, "bottleneck": 4}
 """The factor by which a block's output has more filters than its 3x3 convolutions, for each kind of block."""
@@ -86,14 +85,14 @@ class ResNet(ImageClassifier):
     stage_strides: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        check_share(self, "batch_norm_momentum")
-        check_epsilon(self, "batch_norm_epsilon")
+        check_kinds(self)
+        check_shares(self, "batch_norm_momentum", "label_smoothing")
+        check_not_negative(self, "batch_norm_epsilon")
+        check_sizes(self, "batch_norm_group_size", "num_channels")
         options = {"block": EXPANSIONS, "version": VERSIONS, "stem": STEMS, "padding": PADDINGS}
-        for setting, choices in options.items():
-            if (given := getattr(self, setting)) not in [*choices]:
-                hint = nearest(str(given), choices)
-                raise ValueError(f"{name}: {setting} is one of {', '.join(choices)}, not {given!r}{hint}")
+        for field, choices in options.items():
+            check_choice(self, field, choices)
+        name = type(self).__name__
         sizes = self.stage_sizes if isinstance(self.stage_sizes, list | tuple) and self.stage_sizes else [None]
         if not all(isinstance(size, int) and size > 0 for size in [self.num_classes, self.width, *sizes]):
             raise ValueError(
@@ -107,9 +106,6 @@ class ResNet(ImageClassifier):
                 f"{name}: stage_strides must be {len(sizes)} positive integers, one for each stage of stage_sizes, and "
                 f"is {self.stage_strides!r}"
             )
-        check_kinds(self)
-        check(self, "label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]")
-        check_sizes(self, "batch_norm_group_size", "num_channels")
 
     @property
     def strides(self) -> Sequence[int]:

@@ -9,8 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import nearest
-from meshtf.field_checks import check_fractions, check_kinds
+from meshtf.field_checks import check_choice, check_fractions, check_kinds, check_sizes
 from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.class_ids import are_right
@@ -20,7 +19,6 @@ from meshtf.layers.losses import softmax_cross_entropy_with_logits
 from meshtf.layers.transformer import ChainedStacks, Context, Norm, Observations, TokenEmbedding, TransformerStack
 from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._settings import check_parts, check_size
 from meshtf.models._token_sequence import TokenSequence, feature
 
 LABELS = "labels"
@@ -61,15 +59,11 @@ class TextClassifier:
     norm: Norm | None = None
 
     def __post_init__(self) -> None:
-        if self.pooling not in POOLINGS:
-            hint = nearest(str(self.pooling), POOLINGS)
-            raise ValueError(f"TextClassifier: pooling is one of {', '.join(POOLINGS)}, not {self.pooling!r}{hint}")
-        check_size(self, "d_model")
-        activation_function(self.activation)
-        check_size(self, "num_classes")
-        check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks))
         check_kinds(self)
+        check_sizes(self, "num_classes", "d_model")
+        check_choice(self, "pooling", POOLINGS)
         check_fractions(self, "dropout_rate")
+        activation_function(self.activation)
 
     @property
     def classes(self) -> mtf.Dimension:

@@ -9,7 +9,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.attention import AttentionMask
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.transformer import (
@@ -21,7 +21,7 @@ from meshtf.layers.transformer import (
     TransformerStack,
 )
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._settings import check_id, check_parts, check_size
+from meshtf.models._settings import check_id
 from meshtf.models._token_sequence import TokenSequence, feature
 from meshtf.models.incremental_decoder import IncrementalDecoder
 
@@ -58,11 +58,9 @@ class TransformerLM:
     starts_prompts: bool = True
 
     def __post_init__(self) -> None:
-        check_size(self, "d_model")
-        check_parts(self, embedding=TokenEmbedding, stack=(TransformerStack, ChainedStacks), loss=TokenLoss)
-        check_parts(self, ("output",), output=VocabularyEmbedding)
-        check_id(self, "start_id", self.embedding.vocabulary)
         check_kinds(self)
+        check_sizes(self, "d_model")
+        check_id(self, "start_id", self.embedding.vocabulary)
 
     @property
     def vocabulary(self) -> VocabularyEmbedding:

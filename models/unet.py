@@ -11,11 +11,10 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.layers.class_ids import are_right, class_ids
 from meshtf.models._activations import in_activation_dtype
-from meshtf.models._settings import check_size
 
 SHARED = "intersection_over_union"
 
@@ -53,11 +52,10 @@ class UNet:
     check_labels: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("num_classes", "width", "num_levels"):
-            check_size(self, name)
+        check_kinds(self)
+        check_sizes(self, "num_classes", "width", "num_levels")
         if self.num_spatial not in (2, 3):
             raise ValueError(f"UNet: num_spatial is 2 for images or 3 for volumes, not {self.num_spatial!r}")
-        check_kinds(self)
 
     @property
     def classes(self) -> mtf.Dimension:

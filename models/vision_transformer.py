@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import gin
 
 import meshtf as mtf
-from meshtf.errors import ShapeError, nearest
-from meshtf.field_checks import check, check_fractions, check_kinds
+from meshtf.errors import ShapeError
+from meshtf.field_checks import check_choice, check_fractions, check_kinds, check_shares, check_sizes
 from meshtf.layers.attention import AttentionMask, Tokens
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer, ZerosInitializer
@@ -18,7 +18,6 @@ from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.token_loss import TokenMetrics
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import class_metrics, class_predictions
-from meshtf.models._settings import check_parts, check_size
 
 LENGTH = "length"
 POOLINGS = ("class_token", "mean")
@@ -64,13 +63,11 @@ class VisionTransformer:
     image_shape: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_classes", "d_model", "patch_size"):
-            check_size(self, name)
-        check_parts(self, stack=(TransformerStack, ChainedStacks))
-        if self.pooling not in POOLINGS:
-            hint = nearest(str(self.pooling), POOLINGS)
-            raise ValueError(f"VisionTransformer: pooling is one of {', '.join(POOLINGS)}, not {self.pooling!r}{hint}")
-
+        check_kinds(self)
+        check_sizes(self, "num_classes", "d_model", "patch_size")
+        check_choice(self, "pooling", POOLINGS)
+        check_fractions(self, "dropout_rate")
+        check_shares(self, "label_smoothing")
         shape = self.image_shape
         is_shape = isinstance(shape, list | tuple) and len(shape) == 3 and all(isinstance(n, int) for n in shape)
         if shape is not None and not is_shape:
@@ -78,9 +75,6 @@ class VisionTransformer:
                 f"VisionTransformer: image_shape must be three integers, (height, width, channels), or None, and is "
                 f"{shape!r}"
             )
-        check_kinds(self)
-        check_fractions(self, "dropout_rate")
-        check(self, "label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]")
 
     @property
     def classes(self) -> mtf.Dimension:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import gin
 
 import meshtf as mtf
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 from meshtf.layers.low_rank import LowRank
 from meshtf.number_checks import is_integer
@@ -120,12 +120,8 @@ class AttentionConfig:
     query_key_norm: QueryKeyNorm | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_heads", "d_kv", "num_kv_heads"):
-            size = getattr(self, name)
-            may_be_none = name == "num_kv_heads"
-            if not (isinstance(size, int) and size >= 1) and not (size is None and may_be_none):
-                raise ValueError(f"AttentionConfig: {name} must be a positive integer, and is {size!r}")
         check_kinds(self)
+        check_sizes(self, "num_heads", "d_kv", "num_kv_heads")
         for name in () if isinstance(self.use_bias, bool) else self.use_bias:
             if name not in PROJECTIONS:
                 raise ValueError(

@@ -20,7 +20,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.attention._scores import biased_and_masked, logits_dtype, softmax_weights, where_any_visible
 from meshtf.layers.attention.options import AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
@@ -64,12 +64,8 @@ class LatentConfig:
     kernel_initializer: DenseInitializer = dataclasses.field(default_factory=VarianceScalingInitializer)
 
     def __post_init__(self) -> None:
-        for name in ("num_heads", "d_kv", "d_rotated", "d_value", "latent_size", "query_latent_size"):
-            size = getattr(self, name)
-            may_be_none = name == "query_latent_size"
-            if not (isinstance(size, int) and size >= 1) and not (size is None and may_be_none):
-                raise ValueError(f"LatentConfig: {name} must be a positive integer, and is {size!r}")
         check_kinds(self)
+        check_sizes(self, "num_heads", "d_kv", "d_rotated", "d_value", "latent_size", "query_latent_size")
 
     @property
     def heads(self) -> mtf.Dimension:

@@ -7,7 +7,7 @@ import dataclasses
 import gin
 
 import meshtf as mtf
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_above_zero, check_fractions, check_kinds
 
 
 @gin.configurable(module="meshtf.layers")
@@ -37,10 +37,8 @@ class AttentionOptions:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        if not 0.0 <= self.dropout_rate < 1.0:
-            raise ValueError(f"AttentionOptions: dropout_rate must be in [0, 1), and is {self.dropout_rate!r}")
-        if self.logit_cap is not None and not self.logit_cap > 0:
-            raise ValueError(f"AttentionOptions: logit_cap must be above 0, and is {self.logit_cap!r}")
+        check_fractions(self, "dropout_rate")
+        check_above_zero(self, "logit_cap")
 
     def in_mode(self, is_training: bool) -> AttentionOptions:
         """The options, without dropout unless `is_training`."""

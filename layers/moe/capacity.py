@@ -8,7 +8,7 @@ import math
 import gin
 
 from meshtf.errors import ShapeError
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_above_zero, check_kinds
 
 _TOO_SMALL = """\
 an expert's capacity is below one token: {tokens} tokens in a group · {choices} choices · factor {factor:g} / \
@@ -31,10 +31,7 @@ class Capacity:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        for field in ("factor", "evaluation_factor"):
-            value = getattr(self, field)
-            if value is not None and not value > 0:
-                raise ValueError(f"Capacity: {field} must be positive, and is {value!r}")
+        check_above_zero(self, "factor", "evaluation_factor")
 
     def __call__(self, num_tokens: int, num_choices: int, num_experts: int, *, is_training: bool) -> int:
         """The places of one expert, for a group of tokens with `num_choices` choices each, rounded up.

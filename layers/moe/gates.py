@@ -8,8 +8,7 @@ import gin
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import nearest
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_choice, check_fractions, check_kinds, check_not_negative
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
 SCORINGS = ("softmax", "sigmoid")
@@ -36,13 +35,9 @@ class Gates:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        if not 0 <= self.jitter < 1:
-            raise ValueError(f"Gates: jitter must be in [0, 1), and is {self.jitter!r}")
-        if not self.z_loss >= 0:
-            raise ValueError(f"Gates: z_loss must not be negative, and is {self.z_loss!r}")
-        if self.scoring not in SCORINGS:
-            hint = nearest(str(self.scoring), SCORINGS)
-            raise ValueError(f"Gates: scoring is one of {', '.join(SCORINGS)}, not {self.scoring!r}{hint}")
+        check_fractions(self, "jitter")
+        check_not_negative(self, "z_loss")
+        check_choice(self, "scoring", SCORINGS)
 
     def logits(self, x: mtf.Tensor, num_experts: int, *, is_training: bool) -> mtf.Tensor:
         """[.., group, tokens, d_model] -> float32 [.., group, tokens, _experts], the logarithms of scores.

@@ -9,7 +9,7 @@ import gin
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.moe._choices import CHOICES, Choices
 from meshtf.layers.moe.routing import Routing
 
@@ -52,11 +52,7 @@ class GroupLimitedRouter:
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        for name in ("num_choices", "num_groups", "num_chosen_groups", "scores_of_group"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(
-                    f"GroupLimitedRouter: {name} must be a positive integer, and is {getattr(self, name)!r}"
-                )
+        check_sizes(self, "num_choices", "num_groups", "num_chosen_groups", "scores_of_group")
         if self.num_chosen_groups > self.num_groups:
             raise ValueError(
                 f"GroupLimitedRouter: num_chosen_groups = {self.num_chosen_groups} must not be above "

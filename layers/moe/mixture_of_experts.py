@@ -10,7 +10,7 @@ import gin
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError, counted
-from meshtf.field_checks import check, check_fractions, check_kinds, check_not_negative
+from meshtf.field_checks import check, check_fractions, check_kinds, check_not_negative, check_sizes
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer
 from meshtf.layers.moe._expert_layers import ExpertLayers
@@ -75,13 +75,8 @@ class MixtureOfExperts:
     name: str = "mixture_of_experts"
 
     def __post_init__(self) -> None:
-        for field in ("num_experts", "d_ff"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"MixtureOfExperts: {field} must be a positive integer, and is {value!r}")
-        if self.group_size is not None and not (isinstance(self.group_size, int) and self.group_size > 0):
-            raise ValueError(f"MixtureOfExperts: group_size must be a positive integer, and is {self.group_size!r}")
         check_kinds(self)
+        check_sizes(self, "num_experts", "d_ff", "group_size")
         is_one_or_several = callable(self.activation) or isinstance(self.activation, str | list | tuple | None)
         check(self, "activation", is_one_or_several, "an activation, or a list of several")
         check_fractions(self, "dropout_rate")

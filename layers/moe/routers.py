@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import GraphError
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers.moe._choices import Choices
 from meshtf.layers.moe._slots import Slots
 from meshtf.layers.moe.routing import Routing
@@ -123,9 +123,8 @@ class TopNRouter:
     is_normalized: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_choices, int) or self.num_choices < 1:
-            raise ValueError(f"TopNRouter: num_choices must be a positive integer, and is {self.num_choices!r}")
         check_kinds(self)
+        check_sizes(self, "num_choices")
 
     @property
     def is_causal(self) -> bool:
@@ -154,9 +153,8 @@ class ExpertChoiceRouter:
     num_choices: int = 2
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_choices, int) or self.num_choices < 1:
-            raise ValueError(f"ExpertChoiceRouter: num_choices must be a positive integer, and is {self.num_choices!r}")
         check_kinds(self)
+        check_sizes(self, "num_choices")
 
     @property
     def is_causal(self) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.errors import GraphError, nearest
-from meshtf.field_checks import check, check_above_zero, check_kinds, check_sizes
+from meshtf.errors import GraphError
+from meshtf.field_checks import check, check_above_zero, check_choice, check_kinds, check_sizes
 from meshtf.layers.attention import (
     AttentionConfig,
     AttentionOptions,
@@ -125,7 +125,7 @@ class SelfAttention:
     def __post_init__(self) -> None:
         check_kinds(self)
         check_sizes(self, "block_size")
-        _check_algorithm("SelfAttention", self.algorithm, ALGORITHMS)
+        check_choice(self, "algorithm", ALGORITHMS)
         if self.algorithm == "local" and self.window is None:
             raise ValueError("SelfAttention: the local algorithm needs a window, and window is None")
         if self.has_sinks and self.options.extra_logit is not None:
@@ -247,7 +247,7 @@ class CrossAttention:
     def __post_init__(self) -> None:
         check_kinds(self)
         check_sizes(self, "block_size")
-        _check_algorithm("CrossAttention", self.algorithm, CROSS_ALGORITHMS)
+        check_choice(self, "algorithm", CROSS_ALGORITHMS)
 
     @property
     def num_states(self) -> int:
@@ -281,12 +281,6 @@ class CrossAttention:
         attend = matrix_or_blocks(self.algorithm, q, k, self.options, self.block_size)
         y = attend(q, k, v, pattern, self.options, is_training=context.is_training)
         return project_output(y, x.shape[-1], self.config)
-
-
-def _check_algorithm(what: str, algorithm: str, choices: Sequence[str]) -> None:
-    if algorithm not in choices:
-        known = nearest(algorithm, choices)
-        raise ValueError(f"{what}: algorithm is one of {', '.join(choices)}, not {algorithm!r}{known}")
 
 
 def matrix_or_blocks(

@@ -111,9 +111,8 @@ class TokenEmbedding:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if self.d_embedding is not None and (not isinstance(self.d_embedding, int) or self.d_embedding < 1):
-            raise ValueError(f"TokenEmbedding: d_embedding must be a positive integer, and is {self.d_embedding!r}")
         check_kinds(self)
+        check_sizes(self, "d_embedding")
         check_not_negative(self, "num_token_types")
         check_fractions(self, "dropout_rate")
 

@@ -9,7 +9,7 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.field_checks import check_fractions, check_kinds
+from meshtf.field_checks import check_fractions, check_kinds, check_sizes
 from meshtf.layers.activations import activation_function
 from meshtf.layers.dense import dense, dense_product
 from meshtf.layers.initializers import DenseInitializer
@@ -44,9 +44,8 @@ class FeedForward:
     name: str = "feed_forward"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.d_ff, int) or self.d_ff < 1:
-            raise ValueError(f"FeedForward: d_ff must be a positive integer, and is {self.d_ff!r}")
         check_kinds(self)
+        check_sizes(self, "d_ff")
         check_fractions(self, "dropout_rate")
         for each in [self.activation] if isinstance(self.activation, str) else self.activation:
             activation_function(each)

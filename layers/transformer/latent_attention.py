@@ -8,8 +8,8 @@ import gin
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.errors import GraphError, nearest
-from meshtf.field_checks import check_kinds, check_sizes
+from meshtf.errors import GraphError
+from meshtf.field_checks import check_choice, check_kinds, check_sizes
 from meshtf.layers.attention import (
     AttentionOptions,
     AttentionPattern,
@@ -52,11 +52,7 @@ class LatentAttention:
     def __post_init__(self) -> None:
         check_kinds(self)
         check_sizes(self, "block_size")
-        if self.algorithm not in CROSS_ALGORITHMS:
-            known = nearest(self.algorithm, CROSS_ALGORITHMS)
-            raise ValueError(
-                f"LatentAttention: algorithm is one of {', '.join(CROSS_ALGORITHMS)}, not {self.algorithm!r}{known}"
-            )
+        check_choice(self, "algorithm", CROSS_ALGORITHMS)
 
     @property
     def num_states(self) -> int:

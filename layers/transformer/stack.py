@@ -186,8 +186,6 @@ class TransformerStack:
     pipeline: PipelineSchedule | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_layers, int) or self.num_layers < 1:
-            raise ValueError(f"TransformerStack: num_layers must be a positive integer, and is {self.num_layers!r}")
         if not self.sublayers or not isinstance(self.sublayers, list | tuple):
             example = "[SelfAttention(..), FeedForward(..)]"
             raise ValueError(f"TransformerStack: sublayers must be a list such as {example}, and is {self.sublayers!r}")
@@ -198,6 +196,7 @@ class TransformerStack:
                     f"parentheses included"
                 )
         check_kinds(self)
+        check_sizes(self, "num_layers")
         for name in self._recomputed:
             if name not in self._names():
                 raise ValueError(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
-from meshtf.field_checks import check, check_kinds, check_not_negative
+from meshtf.field_checks import check_kinds, check_not_negative, check_shares, check_sizes
 from meshtf.layers.class_ids import are_right
 from meshtf.layers.embedding import VocabularyEmbedding
 from meshtf.layers.losses import softmax_cross_entropy_with_logits
@@ -42,10 +42,9 @@ class TokenLoss:
     blocks: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.blocks, int) or self.blocks < 1:
-            raise GraphError(f"TokenLoss: blocks must be a positive integer, and is {self.blocks!r}")
         check_kinds(self, GraphError)
-        check(self, "label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]", error=GraphError)
+        check_sizes(self, "blocks", error=GraphError)
+        check_shares(self, "label_smoothing", error=GraphError)
         check_not_negative(self, "z_loss", error=GraphError)
 
     def metrics_of_vectors(

@@ -14,10 +14,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_above_zero, check_are_real, check_flags, check_fractions
+from meshtf.field_checks import check_above_zero, check_fractions, check_kinds
 from meshtf.optimize.norms import mean_over, root_mean_square
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, check_are_real
 from meshtf.optimize.schedules.rates import Steps, count_step
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 
@@ -78,11 +78,11 @@ class AdafactorOptimizer(Optimizer):
     is_mesh_tensorflow_variant: bool = False
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.learning_rate is not None:
             check_rates(self, "learning_rate")
         check_above_zero(self, "decay_exponent", "clipping_threshold", "epsilon_1", "epsilon_2")
         check_fractions(self, "beta_1")
-        check_flags(self, "multiply_by_parameter_scale", "factored", "is_mesh_tensorflow_variant")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)

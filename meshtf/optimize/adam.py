@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
+from meshtf.field_checks import check_fractions, check_kinds, check_not_negative
 from meshtf.optimize._adam_moments import AdamMoments
 from meshtf.optimize._name_patterns import check_patterns
-from meshtf.optimize.field_checks import check_are_real, check_fractions, check_numbers
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, check_are_real
 from meshtf.optimize.schedules.rates import count_step, rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 from meshtf.optimize.weight_decay import WeightDecay
@@ -53,8 +53,9 @@ class AdamOptimizer(Optimizer):
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_rates(self, "learning_rate")
-        check_numbers(self, "epsilon")
+        check_not_negative(self, "epsilon")
         check_fractions(self, "beta_1", "beta_2")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
@@ -100,10 +101,11 @@ class AdamWOptimizer(Optimizer):
     exclude_from_weight_decay: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_rates(self, "learning_rate")
-        check_numbers(self, "epsilon", "weight_decay")
-        check_fractions(self, "beta_1", "beta_2")
         check_patterns(self, "exclude_from_weight_decay", self.exclude_from_weight_decay)
+        check_kinds(self)
+        check_rates(self, "learning_rate")
+        check_not_negative(self, "epsilon", "weight_decay")
+        check_fractions(self, "beta_1", "beta_2")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)
@@ -147,10 +149,11 @@ class AdamWeightDecayOptimizer(Optimizer):
     exclude_from_weight_decay: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_rates(self, "learning_rate")
-        check_numbers(self, "epsilon", "weight_decay_rate")
-        check_fractions(self, "beta_1", "beta_2")
         check_patterns(self, "exclude_from_weight_decay", self.exclude_from_weight_decay)
+        check_kinds(self)
+        check_rates(self, "learning_rate")
+        check_not_negative(self, "epsilon", "weight_decay_rate")
+        check_fractions(self, "beta_1", "beta_2")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_above_zero, check_are_optimizers, check_are_real
+from meshtf.field_checks import check_above_zero, check_kinds
 from meshtf.optimize.norms import global_norm
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, check_are_real
 
 
 class GradientTransformation(abc.ABC):
@@ -47,6 +47,7 @@ class ClipByValue(GradientTransformation):
     limit: float
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_above_zero(self, "limit")
 
     def __call__(self, parameters: Sequence[Parameter]) -> list[Parameter]:
@@ -75,6 +76,7 @@ class ClipByGlobalNorm(GradientTransformation):
     max_norm: float
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_above_zero(self, "max_norm")
 
     def __call__(self, parameters: Sequence[Parameter]) -> list[Parameter]:
@@ -108,14 +110,10 @@ class ClippedOptimizer(Optimizer):
     clips: Sequence[GradientTransformation]
 
     def __post_init__(self) -> None:
-        check_are_optimizers(self, "optimizer", [self.optimizer])
-        clips = self.clips if isinstance(self.clips, list | tuple) else [self.clips]
-        for clip in clips:
-            if not isinstance(clip, GradientTransformation):
-                raise ValueError(
-                    f"ClippedOptimizer: clips must be a sequence such as [ClipByGlobalNorm(1.0)], and contains {clip!r}"
-                )
-        object.__setattr__(self, "clips", tuple(clips))
+        if isinstance(self.clips, GradientTransformation):
+            object.__setattr__(self, "clips", (self.clips,))
+        check_kinds(self)
+        object.__setattr__(self, "clips", tuple(self.clips))
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         changed = list(parameters)

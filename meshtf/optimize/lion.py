@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
+from meshtf.field_checks import check_fractions, check_kinds, check_not_negative
 from meshtf.optimize._name_patterns import check_patterns
-from meshtf.optimize.field_checks import check_are_real, check_fractions, check_numbers
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, check_are_real
 from meshtf.optimize.schedules.rates import rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 from meshtf.optimize.weight_decay import WeightDecay
@@ -46,10 +46,11 @@ class LionOptimizer(Optimizer):
     exclude_from_weight_decay: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_rates(self, "learning_rate")
-        check_numbers(self, "weight_decay")
-        check_fractions(self, "beta_1", "beta_2")
         check_patterns(self, "exclude_from_weight_decay", self.exclude_from_weight_decay)
+        check_kinds(self)
+        check_rates(self, "learning_rate")
+        check_not_negative(self, "weight_decay")
+        check_fractions(self, "beta_1", "beta_2")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)

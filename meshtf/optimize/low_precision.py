@@ -14,10 +14,11 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
+from meshtf.ops.algebra.casting import before_cast
 from meshtf.ops.random.stochastic_rounding import rounded_to_bfloat16
-from meshtf.optimize.field_checks import check_are_optimizers
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter, before_cast
+from meshtf.optimize.parameter import Parameter
 
 _ROUNDING, _ROUNDING_OF_FLOAT16 = 2.0**-8, 2.0**-11
 """Bounds on the relative change of a number that is rounded to bfloat16, and to float16."""
@@ -47,7 +48,7 @@ class MasterWeightsOptimizer(Optimizer):
     optimizer: Optimizer
 
     def __post_init__(self) -> None:
-        check_are_optimizers(self, "optimizer", [self.optimizer])
+        check_kinds(self)
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         copied = [_with_master(p) if _is_narrow(p) else p for p in parameters]
@@ -83,7 +84,7 @@ class StochasticRoundingOptimizer(Optimizer):
     optimizer: Optimizer
 
     def __post_init__(self) -> None:
-        check_are_optimizers(self, "optimizer", [self.optimizer])
+        check_kinds(self)
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         """The weights after one step.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import GraphError
-from meshtf.optimize.field_checks import check_are_optimizers, check_fractions
+from meshtf.field_checks import check_fractions, check_kinds
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.schedules.rates import count_step
@@ -41,7 +41,7 @@ class MovingAverageOptimizer(Optimizer):
     decay: float = 0.999
 
     def __post_init__(self) -> None:
-        check_are_optimizers(self, "optimizer", [self.optimizer])
+        check_kinds(self)
         check_fractions(self, "decay")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:

@@ -9,9 +9,10 @@ import meshtf as mtf
 from meshtf.call_sites import says_where
 from meshtf.errors import GraphError, ShapeError, counted
 from meshtf.graph.tensor import check_tensor
+from meshtf.ops.algebra.casting import before_cast
 from meshtf.ops.variables.variable import variable_of
 from meshtf.optimize._named_updates import name_updates
-from meshtf.optimize.parameter import Parameter, before_cast
+from meshtf.optimize.parameter import Parameter
 
 
 class Optimizer(abc.ABC):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import GraphError
-from meshtf.ops.algebra.elementwise_operation import CastKernel, ElementwiseOperation
+from meshtf.errors import DtypeError, GraphError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,8 +83,15 @@ class Parameter:
         return mtf.assign(before, before + (value - before) * (1 - decay))
 
 
-def before_cast(x: mtf.Tensor) -> mtf.Tensor:
-    """The tensor that was cast to x, or x itself if it is no cast."""
-    operation = x.operation
-    is_cast = isinstance(operation, ElementwiseOperation) and isinstance(operation.kernel, CastKernel)
-    return operation.inputs[0] if is_cast else x
+def check_are_real(owner: object, parameters: Sequence[Parameter]) -> None:
+    """Checks that weights are real, because update rules use squares and signs of real numbers.
+
+    Raises:
+      DtypeError: one is complex.
+    """
+    for parameter in parameters:
+        if parameter.value.dtype.is_complex:
+            raise DtypeError(
+                f"{type(owner).__name__} updates real weights, and {parameter.name} is {parameter.value.dtype.name}; "
+                f"give it to SgdOptimizer or MomentumOptimizer, in ParameterGroups"
+            )

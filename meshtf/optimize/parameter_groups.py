@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
 from meshtf.optimize._name_patterns import check_patterns, check_patterns_match
-from meshtf.optimize.field_checks import check_are_optimizers, is_list
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 
@@ -49,15 +49,8 @@ class ParameterGroups(Optimizer):
     default: Optimizer
 
     def __post_init__(self) -> None:
-        if not is_list(self.groups) or not all(
-            isinstance(group, tuple | list) and len(group) == 2 for group in self.groups
-        ):
-            raise ValueError(
-                f"ParameterGroups: groups must be pairs (regular expression, optimizer), and is {self.groups!r}"
-            )
+        check_kinds(self)
         check_patterns(self, "groups", [pattern for pattern, _ in self.groups])
-        check_are_optimizers(self, "groups", [optimizer for _, optimizer in self.groups])
-        check_are_optimizers(self, "default", [self.default])
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         """The weights after one step, each from the optimizer of its group.

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_flags, check_fractions
+from meshtf.field_checks import check_fractions, check_kinds
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.schedules.rates import rate_now
@@ -66,9 +66,9 @@ class MomentumOptimizer(Optimizer):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_rates(self, "learning_rate")
         check_fractions(self, "momentum")
-        check_flags(self, "nesterov")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         rate = rate_now(self.learning_rate, parameters[0].variable.mesh, "momentum")

@@ -15,9 +15,9 @@ import functools
 from collections.abc import Sequence
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_above_zero, check_are_real, check_fractions
+from meshtf.field_checks import check_above_zero, check_fractions, check_kinds
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, check_are_real
 from meshtf.optimize.schedules.rates import rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 
@@ -55,6 +55,7 @@ class Sm3Optimizer(Optimizer):
     epsilon: float = 1e-30
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_rates(self, "learning_rate")
         check_fractions(self, "momentum")
         check_above_zero(self, "epsilon")

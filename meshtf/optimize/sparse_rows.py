@@ -14,14 +14,15 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_fractions, check_kinds, check_not_negative
+from meshtf.ops.algebra.casting import before_cast
 from meshtf.ops.indexing.embedding_lookup import EmbeddingLookupOperation
 from meshtf.ops.indexing.gather import GatherOperation, ScatterAddOperation
 from meshtf.ops.indexing.row_update import RowRule, RowUpdateOperation
 from meshtf.ops.variables.variable import ReadVariable
 from meshtf.optimize._adam_moments import AdamMoments, float32_decay
-from meshtf.optimize.field_checks import check_fractions, check_numbers
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter, before_cast
+from meshtf.optimize.parameter import Parameter
 from meshtf.optimize.schedules.rates import count_step, rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 
@@ -150,8 +151,9 @@ class SparseAdagradOptimizer(_SparseRows):
     slots = ("adagrad_s",)
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_rates(self, "learning_rate")
-        check_numbers(self, "initial_accumulator", "epsilon")
+        check_not_negative(self, "initial_accumulator", "epsilon")
 
     def rule(self) -> RowRule:
         return _Adagrad(self.initial_accumulator, self.epsilon)
@@ -188,8 +190,9 @@ class SparseAdamOptimizer(_SparseRows):
     slots = ("adam_m", "adam_v")
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_rates(self, "learning_rate")
-        check_numbers(self, "epsilon")
+        check_not_negative(self, "epsilon")
         check_fractions(self, "beta_1", "beta_2")
 
     def rule(self) -> RowRule:

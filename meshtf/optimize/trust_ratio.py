@@ -12,18 +12,12 @@ import math
 from collections.abc import Sequence
 
 import meshtf as mtf
+from meshtf.field_checks import check_above_zero, check_fractions, check_kinds, check_not_negative
 from meshtf.optimize._adam_moments import AdamMoments
 from meshtf.optimize._name_patterns import check_patterns, check_patterns_match, is_found_by
-from meshtf.optimize.field_checks import (
-    check_above_zero,
-    check_are_real,
-    check_flags,
-    check_fractions,
-    check_numbers,
-)
 from meshtf.optimize.norms import norm
 from meshtf.optimize.optimizer import Optimizer
-from meshtf.optimize.parameter import Parameter
+from meshtf.optimize.parameter import Parameter, check_are_real
 from meshtf.optimize.schedules.rates import count_step, rate_now
 from meshtf.optimize.schedules.schedule import Rate, check_rates
 from meshtf.optimize.weight_decay import WeightDecay
@@ -65,10 +59,11 @@ class LambOptimizer(Optimizer):
     exclude_from_weight_decay: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_rates(self, "learning_rate")
-        check_numbers(self, "epsilon", "weight_decay")
-        check_fractions(self, "beta_1", "beta_2")
         check_patterns(self, "exclude_from_weight_decay", self.exclude_from_weight_decay)
+        check_kinds(self)
+        check_rates(self, "learning_rate")
+        check_not_negative(self, "epsilon", "weight_decay")
+        check_fractions(self, "beta_1", "beta_2")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)
@@ -125,12 +120,12 @@ class LarsOptimizer(Optimizer):
     scales_momentum: bool = True
 
     def __post_init__(self) -> None:
+        check_patterns(self, "exclude", self.exclude)
+        check_kinds(self)
         check_rates(self, "learning_rate")
-        check_numbers(self, "weight_decay")
-        check_flags(self, "scales_momentum")
+        check_not_negative(self, "weight_decay")
         check_above_zero(self, "trust_coefficient")
         check_fractions(self, "momentum")
-        check_patterns(self, "exclude", self.exclude)
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         check_are_real(self, parameters)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import GraphError
+from meshtf.field_checks import check_kinds
 from meshtf.optimize._name_patterns import check_patterns, check_patterns_match, is_found_by
-from meshtf.optimize.field_checks import check_are_optimizers
 from meshtf.optimize.low_precision import optimizer_rounds
 from meshtf.optimize.moving_average import AVERAGE
 from meshtf.optimize.optimizer import Optimizer
@@ -84,9 +84,9 @@ class WeightDecayOptimizer(Optimizer):
     exclude: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        check_are_optimizers(self, "optimizer", [self.optimizer])
-        check_rates(self, "rate")
         check_patterns(self, "exclude", self.exclude)
+        check_kinds(self)
+        check_rates(self, "rate")
 
     def update(self, parameters: Sequence[Parameter]) -> list[mtf.Tensor]:
         """The weights after one step.

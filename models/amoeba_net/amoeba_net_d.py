@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 import gin
 
 import meshtf as mtf
-from meshtf.errors import ShapeError, nearest
-from meshtf.field_checks import check, check_kinds
+from meshtf.errors import ShapeError
+from meshtf.field_checks import check_choice, check_kinds, check_not_negative, check_shares, check_sizes
 from meshtf.layers import PipelineSchedule, pipeline_with_sums
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import ImageClassifier
-from meshtf.models._settings import check_epsilon, check_parts, check_share, check_size
 from meshtf.models.amoeba_net.cells import NORMAL, REDUCTION, Cell
 from meshtf.models.amoeba_net.operations import Normalization, convolution
 
@@ -74,20 +73,15 @@ class AmoebaNetD(ImageClassifier):
     stem: str = "reduced"
 
     def __post_init__(self) -> None:
-        for name in ("num_classes", "num_layers", "num_filters"):
-            check_size(self, name)
-        check_share(self, "batch_norm_momentum")
-        check_epsilon(self, "batch_norm_epsilon")
-        check_parts(self, may_be_none=("pipeline",), pipeline=PipelineSchedule)
+        check_kinds(self)
+        check_sizes(self, "num_classes", "num_layers", "num_filters")
+        check_shares(self, "batch_norm_momentum", "label_smoothing")
+        check_not_negative(self, "batch_norm_epsilon")
+        check_choice(self, "stem", STEMS)
         if self.num_layers % _GROUPS or self.num_layers < _GROUPS * (_ENTRIES + 1):
             raise ValueError(_FEW_LAYERS.format(self.num_layers))
-        if self.stem not in STEMS:
-            hint = nearest(str(self.stem), STEMS)
-            raise ValueError(f"AmoebaNetD: stem is one of {', '.join(STEMS)}, not {self.stem!r}{hint}")
         if self.num_filters % 4:
             raise ValueError(f"AmoebaNetD: num_filters must be a multiple of 4, and is {self.num_filters!r}")
-        check_kinds(self)
-        check(self, "label_smoothing", 0 <= self.label_smoothing <= 1, "in [0, 1]")
 
     def logits(self, images: mtf.Tensor, is_training: bool) -> mtf.Tensor:
         """The logits: [batch, height, width, channels] -> [batch, classes].

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import ShapeError
-from meshtf.field_checks import check_kinds, check_not_negative, check_sizes
+from meshtf.field_checks import check_kinds, check_not_negative, check_shares, check_sizes
 from meshtf.layers.class_ids import class_ids
-from meshtf.models._settings import check_parts, check_share, check_size
 from meshtf.models.detection.average_precision import detection_counts, mean_average_precision
 from meshtf.models.detection.boxes import COORDINATES, decoded, encoded
 from meshtf.models.detection.default_boxes import DefaultBoxes
@@ -74,13 +73,10 @@ class SSD:
     max_overlap: float = 0.5
 
     def __post_init__(self) -> None:
-        check_size(self, "num_classes")
-        check_parts(self, backbone=ResNet, default_boxes=DefaultBoxes)
         check_kinds(self)
-        check_sizes(self, "small_size", "num_candidates", "num_detections")
+        check_sizes(self, "num_classes", "small_size", "num_candidates", "num_detections")
         check_not_negative(self, "negatives_per_positive")
-        for name in ("least_overlap", "least_score", "max_overlap"):
-            check_share(self, name)
+        check_shares(self, "least_overlap", "least_score", "max_overlap")
         if len(self.further_maps) + 1 != len(self.default_boxes.steps):
             raise ValueError(
                 f"SSD: there are {len(self.further_maps) + 1} feature maps, with the backbone's, but default_boxes are "

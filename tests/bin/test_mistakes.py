@@ -160,7 +160,7 @@ PARAMETERS = [
     ("AdamWOptimizer.epsilon=1e999", ["AdamWOptimizer.epsilon must be a number, and is inf", "no infinity"]),
     ("AdamWOptimizer.weight_decay=True", ["AdamWOptimizer.weight_decay must be a number, and is True"]),
     ("VarianceScalingInitializer.scale='big'", ["VarianceScalingInitializer.scale must be a number, and is 'big'"]),
-    ("VarianceScalingInitializer.scale=-1", ["scale must be positive, and is -1", "scale = -1  is from --gin_param"]),
+    ("VarianceScalingInitializer.scale=-1", ["scale must be above 0, and is -1", "scale = -1  is from --gin_param"]),
     # one of a few
     ("VarianceScalingInitializer.mode='fan_inn'", ["must be one of 'fan_in'", 'did you mean "fan_in"?']),
     ("VarianceScalingInitializer.distribution=1", ["must be one of 'normal', 'untruncated_normal'"]),

@@ -160,7 +160,7 @@ def test_sizes() -> None:
     assert padded_vocab_size(50257, 1) == 50257
     with pytest.raises(GraphError, match=r"multiple must be a positive integer, and is 0"):
         padded_vocab_size(5, 0)
-    with pytest.raises(GraphError, match=r"vocab_size must be a positive integer, and is 'many'"):
+    with pytest.raises(GraphError, match=r"vocab_size must be an integer, and is 'many'"):
         VocabularyEmbedding("many")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"d_embedding must be a positive integer, and is 0"):
         VocabularyEmbedding(5, d_embedding=0)

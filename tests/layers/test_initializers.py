@@ -69,5 +69,5 @@ def test_bad_options_are_named(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("made", [NormalInitializer, TruncatedNormalInitializer])
 def test_bad_standard_deviation(made: type) -> None:
-    with pytest.raises(ValueError, match=f"{made.__name__}: stddev must not be negative, and is -1"):
+    with pytest.raises(ValueError, match=f"{made.__name__}: stddev must be 0 or more, and is -1"):
         made(-1)

@@ -58,5 +58,7 @@ def test_two_tables_of_one_name_are_refused() -> None:
 
 def test_what_is_no_embedding_is_refused() -> None:
     wrong: Any = 3
-    with pytest.raises(ValueError, match="EncoderDecoder: targets_embedding must be a TokenEmbedding, and is 3"):
+    with pytest.raises(
+        ValueError, match="EncoderDecoder: targets_embedding must be a TokenEmbedding, or None, and is 3"
+    ):
         dataclasses.replace(model(None), targets_embedding=wrong)

@@ -61,7 +61,7 @@ def test_a_plain_stem_keeps_small_images_whole() -> None:
     shapes = [str(o.outputs[0].shape) for o in graph.operations if o.name.endswith("conv2d/conv2d")]
     assert shapes[0] == "batch:8 height:16 width:16 filters:4"
     assert shapes[-1] == "batch:8 height:8 width:8 filters:8"
-    with pytest.raises(ValueError, match="stem is one of pooled, plain, not 'pool'"):
+    with pytest.raises(ValueError, match="stem must be one of pooled, plain, and is 'pool'"):
         ResNet(num_classes=4, stem="pool")
 
 
@@ -223,13 +223,13 @@ def test_bad_sizes() -> None:
     with pytest.raises(ValueError, match=r"ResNet50: num_classes and width must be .* they are 10, 64 and \(3, 0\)"):
         ResNet50(10, stage_sizes=(3, 0))
     with pytest.raises(
-        ValueError, match=r'ResNet: block is one of basic, bottleneck, not .basics.; did you mean "basic"'
+        ValueError, match=r'ResNet: block must be one of basic, bottleneck, and is .basics.; did you mean "basic"'
     ):
         ResNet(10, block="basics")
-    with pytest.raises(ValueError, match=r"ResNet: padding is one of SAME, SYMMETRIC, not 'VALID'"):
+    with pytest.raises(ValueError, match=r"ResNet: padding must be one of SAME, SYMMETRIC, and is 'VALID'"):
         ResNet(10, padding="VALID")
     other = ResNet(num_classes=4, stage_sizes=(1,), width=4, num_channels=1)
     with pytest.raises(ShapeError, match=r"takes 1 channel, but the images are \[batch:8 .* channels:3\]"):
         graph_of(other, IMAGES, is_training=False)
-    with pytest.raises(ValueError, match=r"ResNet: version is one of 1, 1\.5, not 1\.5"):
+    with pytest.raises(ValueError, match=r"ResNet: version must be a string, and is 1\.5"):
         ResNet(10, version=1.5)  # type: ignore[arg-type]

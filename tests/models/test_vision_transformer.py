@@ -184,7 +184,9 @@ def test_published_sizes_and_their_plans(name: str) -> None:
 
 
 def test_bad_settings_and_images() -> None:
-    with pytest.raises(ValueError, match=r'pooling is one of class_token, mean, not .means.; did you mean "mean"\?'):
+    with pytest.raises(
+        ValueError, match=r'pooling must be one of class_token, mean, and is .means.; did you mean "mean"\?'
+    ):
         dataclasses.replace(TINY, pooling="means")
     with pytest.raises(ValueError, match="VisionTransformer: patch_size must be a positive integer, and is 0"):
         dataclasses.replace(TINY, patch_size=0)

@@ -74,15 +74,15 @@ def test_a_step_whose_gradient_is_no_number_is_seen() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: optimize.ClipByGlobalNorm(0.0), r"ClipByGlobalNorm: max_norm must be a number above 0, and is 0\.0"),
-        (lambda: optimize.ClipByValue(-1.0), r"ClipByValue: limit must be a number above 0, and is -1\.0"),
+        (lambda: optimize.ClipByGlobalNorm(0.0), r"ClipByGlobalNorm: max_norm must be above 0, and is 0\.0"),
+        (lambda: optimize.ClipByValue(-1.0), r"ClipByValue: limit must be above 0, and is -1\.0"),
         (
             lambda: optimize.ClippedOptimizer(optimize.SgdOptimizer(0.1), [1.0]),
-            r"clips must be a sequence such as \[ClipByGlobalNorm\(1\.0\)\], and contains 1\.0",
+            r"clips must be a list, each a GradientTransformation, and is \[1\.0\]",
         ),
         (
             lambda: optimize.ClippedOptimizer(optimize.SgdOptimizer, [optimize.ClipByValue(1.0)]),
-            r"ClippedOptimizer: optimizer must be an optimizer, and is <class.*SgdOptimizer'>; in gin @Name\(\)",
+            r"ClippedOptimizer: optimizer must be an Optimizer, and is <class.*SgdOptimizer'>; in gin @Name\(\)",
         ),
     ],
 )

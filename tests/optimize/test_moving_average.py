@@ -85,5 +85,5 @@ def test_means_of_narrow_weights_are_wider() -> None:
 
 
 def test_decay_of_one() -> None:
-    with pytest.raises(ValueError, match=r"MovingAverageOptimizer: decay must be a number from 0 to below 1, and is 1"):
+    with pytest.raises(ValueError, match=r"MovingAverageOptimizer: decay must be in \[0, 1\), and is 1"):
         optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.1), 1)

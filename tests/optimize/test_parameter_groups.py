@@ -100,14 +100,20 @@ def test_a_rule_inside_a_group_may_name_variables_of_another() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: optimize.ParameterGroups(None, SGD), r"groups must be pairs .*, and is None"),
-        (lambda: optimize.ParameterGroups(["bias"], SGD), r"groups must be pairs .*, and is \['bias'\]"),
+        (
+            lambda: optimize.ParameterGroups(None, SGD),
+            r"groups must be a list, each a tuple of a string and an Optimizer, and is None",
+        ),
+        (lambda: optimize.ParameterGroups(["bias"], SGD), r"groups must be a list, .*, and is \['bias'\]"),
         (
             lambda: optimize.ParameterGroups([("(", SGD)], SGD),
             r"groups has '\(', which is not a regular expression: missing \)",
         ),
-        (lambda: optimize.ParameterGroups([("bias", None)], SGD), r"groups must be an optimizer, and is None"),
-        (lambda: optimize.ParameterGroups([], "sgd"), r"default must be an optimizer, and is 'sgd'"),
+        (
+            lambda: optimize.ParameterGroups([("bias", None)], SGD),
+            r"groups must be a list, .*, and is \[\('bias', None\)\]",
+        ),
+        (lambda: optimize.ParameterGroups([], "sgd"), r"default must be an Optimizer, and is 'sgd'"),
     ],
 )
 def test_what_groups_cannot_be(make: Callable[[], object], message: str) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import meshtf as mtf
 from meshtf.errors import counted
-from meshtf.field_checks import check
-from meshtf.optimize.field_checks import check_above_zero, check_numbers, is_list, is_number
+from meshtf.field_checks import check_above_zero, check_kinds, check_not_negative
 from meshtf.optimize.schedules.schedule import Schedule, check_values, share_of, value_at
 
 
@@ -25,12 +24,13 @@ class WarmUpSchedule(Schedule):
       array([0.    , 1.    , 0.5868, 0.    ], dtype=float32)
     """
 
-    num_steps: int
+    num_steps: float
     then: float | Schedule
     start: float = 0.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "start")
+        check_kinds(self)
+        check_not_negative(self, "start")
         check_above_zero(self, "num_steps")
         check_values(self, "then", [self.then])
 
@@ -53,13 +53,12 @@ class PiecewiseSchedule(Schedule):
       array([1. , 0.5, 0.1, 0.1], dtype=float32)
     """
 
-    boundaries: Sequence[int]
+    boundaries: Sequence[float]
     pieces: Sequence[float | Schedule]
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_values(self, "pieces", self.pieces)
-        are_numbers = is_list(self.boundaries) and all(map(is_number, self.boundaries))
-        check(self, "boundaries", are_numbers, "a list of numbers")
         if len(self.pieces) != len(self.boundaries) + 1:
             raise ValueError(
                 f"PiecewiseSchedule: {counted(len(self.boundaries), 'boundary needs', 'boundaries need')} "
@@ -92,6 +91,7 @@ class ProductSchedule(Schedule):
     factors: Sequence[float | Schedule]
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         check_values(self, "factors", self.factors)
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
@@ -111,11 +111,12 @@ class OffsetSchedule(Schedule):
       array([0.5, 0.4, 0. , 0. ], dtype=float32)
     """
 
-    offset: int
+    offset: float
     then: Schedule
 
     def __post_init__(self) -> None:
-        check_numbers(self, "offset")
+        check_kinds(self)
+        check_not_negative(self, "offset")
         check_values(self, "then", [self.then])
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_above_zero, check_numbers
+from meshtf.field_checks import check_above_zero, check_kinds, check_not_negative
 from meshtf.optimize.schedules.schedule import Schedule, share_of
 
 
@@ -22,10 +22,11 @@ class LinearSchedule(Schedule):
 
     start: float
     end: float
-    num_steps: int
+    num_steps: float
 
     def __post_init__(self) -> None:
-        check_numbers(self, "start", "end")
+        check_kinds(self)
+        check_not_negative(self, "start", "end")
         check_above_zero(self, "num_steps")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
@@ -45,11 +46,12 @@ class CosineSchedule(Schedule):
     """
 
     start: float
-    num_steps: int
+    num_steps: float
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "start", "end")
+        check_kinds(self)
+        check_not_negative(self, "start", "end")
         check_above_zero(self, "num_steps")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
@@ -77,12 +79,13 @@ class PolynomialSchedule(Schedule):
     """
 
     start: float
-    num_steps: int
+    num_steps: float
     end: float = 0.0
     power: float = 2.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "start", "end")
+        check_kinds(self)
+        check_not_negative(self, "start", "end")
         check_above_zero(self, "num_steps", "power")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
@@ -101,10 +104,11 @@ class InverseSquareRootSchedule(Schedule):
     """
 
     scale: float = 1.0
-    num_constant_steps: int = 10_000
+    num_constant_steps: float = 10_000
 
     def __post_init__(self) -> None:
-        check_numbers(self, "scale")
+        check_kinds(self)
+        check_not_negative(self, "scale")
         check_above_zero(self, "num_constant_steps")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import meshtf as mtf
-from meshtf.optimize.field_checks import check_above_zero, check_numbers
+from meshtf.field_checks import check_above_zero, check_kinds, check_not_negative
 from meshtf.optimize.schedules.schedule import Schedule
 
 
@@ -30,14 +30,15 @@ class NoamSchedule(Schedule):
       array([0.2   , 0.2   , 0.1414, 0.    ], dtype=float32)
     """
 
-    total_steps: int
-    warmup_steps: int = 10_000
+    total_steps: float
+    warmup_steps: float = 10_000
     linear_decay_fraction: float = 0.1
     multiplier: float = 1.0
     offset: int = 0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "multiplier", "offset", "linear_decay_fraction")
+        check_kinds(self)
+        check_not_negative(self, "multiplier", "offset", "linear_decay_fraction")
         check_above_zero(self, "total_steps", "warmup_steps")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
@@ -65,14 +66,15 @@ class SlantedTriangularSchedule(Schedule):
       array([0.0003, 0.01  , 0.0057, 0.0003], dtype=float32)
     """
 
-    total_steps: int
+    total_steps: float
     cut_fraction: float = 0.1
     ratio: float = 32.0
     max_learning_rate: float = 0.01
     start_step: int = 0
 
     def __post_init__(self) -> None:
-        check_numbers(self, "start_step")
+        check_kinds(self)
+        check_not_negative(self, "start_step")
         check_above_zero(self, "total_steps", "cut_fraction", "ratio", "max_learning_rate")
         if self._cut < 1 or self.cut_fraction >= 1:
             raise ValueError(

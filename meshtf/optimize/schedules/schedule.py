@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import meshtf as mtf
-from meshtf.field_checks import check
-from meshtf.optimize.field_checks import check_numbers, is_list, is_number
+from meshtf.field_checks import check, check_kinds, check_not_negative
+from meshtf.number_checks import is_number
 
 Rate: TypeAlias = "float | mtf.Tensor | Schedule"
 
@@ -48,7 +48,7 @@ def check_rates(owner: object, *fields: str) -> None:
     for field in fields:
         value = getattr(owner, field)
         if isinstance(value, numbers.Real):
-            check(owner, field, is_number(value), "0 or more")
+            check(owner, field, is_number(value) and value >= 0, "0 or more")
         elif isinstance(value, mtf.Tensor):
             check(owner, field, not value.shape.ndims and value.dtype.is_floating, "a floating scalar")
         else:
@@ -68,7 +68,8 @@ class ConstantSchedule(Schedule):
     value: float
 
     def __post_init__(self) -> None:
-        check_numbers(self, "value")
+        check_kinds(self)
+        check_not_negative(self, "value")
 
     def __call__(self, step: mtf.Tensor) -> mtf.Tensor:
         return step * 0.0 + float(self.value)
@@ -81,10 +82,10 @@ def value_at(value: float | Schedule, step: mtf.Tensor) -> mtf.Tensor:
 
 def check_values(schedule: Schedule, field: str, values: Sequence[object]) -> None:
     """Raises ValueError, which names the field, unless it is a list of numbers or schedules."""
-    are_values = is_list(values) and all(isinstance(value, Schedule) or is_number(value) for value in values)
+    are_values = all(isinstance(value, Schedule) or (is_number(value) and value >= 0) for value in values)
     check(schedule, field, are_values, "made of numbers, 0 or more, and schedules")
 
 
-def share_of(step: mtf.Tensor, num_steps: int) -> mtf.Tensor:
+def share_of(step: mtf.Tensor, num_steps: float) -> mtf.Tensor:
     """step / num_steps, but at most 1."""
     return mtf.minimum(step / float(num_steps), 1.0)

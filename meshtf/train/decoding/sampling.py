@@ -8,7 +8,7 @@ import math
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.field_checks import check, check_kinds, check_not_negative, check_sizes
+from meshtf.field_checks import check_kinds, check_not_negative, check_shares, check_sizes
 from meshtf.ops.random.row_keys import row_gumbel
 
 REACHED = 1.0 - 2.0**-16
@@ -43,8 +43,7 @@ class Sampling:
         check_kinds(self)
         check_not_negative(self, "temperature")
         check_sizes(self, "top_k")
-        check(self, "top_p", 0 <= self.top_p <= 1, "from 0 to 1")
-        check(self, "min_p", 0 <= self.min_p <= 1, "from 0 to 1")
+        check_shares(self, "top_p", "min_p")
 
     def choose(self, logits: mtf.Tensor, vocab: mtf.Dimension, keys: mtf.Tensor | None = None) -> mtf.Tensor:
         """Returns the chosen tokens, int32 [..]: the ones with the largest logits + temperature * noise.

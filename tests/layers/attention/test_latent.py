@@ -162,6 +162,6 @@ def test_wrong_settings_are_told() -> None:
     with pytest.raises(ValueError, match="LatentConfig: latent_size must be a positive integer, and is 0"):
         LatentConfig(HEADS, 4, 2, 4, 0, RmsNorm())
     with pytest.raises(
-        ValueError, match="LatentAttention: algorithm is one of auto, plain, lean, fused, not 'leann'; did you"
+        ValueError, match="LatentAttention: algorithm must be one of auto, plain, lean, fused, and is 'leann'; did you"
     ):
         LatentAttention(CONFIGS["narrow values"], algorithm="leann")

@@ -167,7 +167,9 @@ def test_what_does_not_fit_is_told() -> None:
         GroupLimitedRouter(1, num_groups=2, num_chosen_groups=3)
     with pytest.raises(ValueError, match="GroupLimitedRouter: num_choices must be a positive integer, and is 0"):
         GroupLimitedRouter(0)
-    with pytest.raises(ValueError, match="Gates: scoring is one of softmax, sigmoid, not 'sigmoidal'; did you mean"):
+    with pytest.raises(
+        ValueError, match="Gates: scoring must be one of softmax, sigmoid, and is 'sigmoidal'; did you mean"
+    ):
         Gates(scoring="sigmoidal")
 
     def routed(router: GroupLimitedRouter) -> None:

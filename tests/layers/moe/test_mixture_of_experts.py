@@ -184,7 +184,7 @@ def test_a_gated_form_is_the_product_of_two_activations(
     ("settings", "message"),
     [
         ({"num_experts": 0}, "num_experts must be a positive integer, and is 0"),
-        ({"d_ff": 2.5}, "d_ff must be a positive integer, and is 2.5"),
+        ({"d_ff": 2.5}, "d_ff must be an integer, and is 2.5"),
         ({"group_size": 0}, "group_size must be a positive integer, and is 0"),
         ({"num_experts": 1}, "a token goes to 2 experts, but num_experts is 1; raise num_experts, or choose"),
         ({"activation": "rleu"}, 'did you mean "relu"'),
@@ -199,10 +199,10 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Capacity(0.0), "Capacity: factor must be positive, and is 0.0"),
-        (lambda: Capacity(1.0, -1.0), "Capacity: evaluation_factor must be positive, and is -1.0"),
+        (lambda: Capacity(0.0), "Capacity: factor must be above 0, and is 0.0"),
+        (lambda: Capacity(1.0, -1.0), "Capacity: evaluation_factor must be above 0, and is -1.0"),
         (lambda: Gates(jitter=1.0), "Gates: jitter must be in [0, 1), and is 1.0"),
-        (lambda: Gates(z_loss=-1.0), "Gates: z_loss must not be negative, and is -1.0"),
+        (lambda: Gates(z_loss=-1.0), "Gates: z_loss must be 0 or more, and is -1.0"),
         (lambda: TopNRouter(0), "TopNRouter: num_choices must be a positive integer, and is 0"),
         (lambda: ExpertChoiceRouter(0), "ExpertChoiceRouter: num_choices must be a positive integer, and is 0"),
     ],

@@ -204,7 +204,7 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
             lambda: TransformerStack(Tripled(), 2),
             "must be a list such as [SelfAttention(..), FeedForward(..)], and is Trip",
         ),  # type: ignore[arg-type]
-        (lambda: AttentionConfig(num_heads=2, d_kv=7.5), "d_kv must be a positive integer, and is 7.5"),  # type: ignore[arg-type]
+        (lambda: AttentionConfig(num_heads=2, d_kv=7.5), "d_kv must be an integer, and is 7.5"),  # type: ignore[arg-type]
         (
             lambda: TransformerStack([Tripled()], 2, recompute={"triple": "nothing"}),
             "recompute names 'triple', but the sublayers are tripled; did you mean \"tripled\"?",
@@ -219,11 +219,11 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
         (lambda: FeedForward(8, "rellu"), "activation 'rellu' is not a function; did you mean \"relu\"?"),
         (
             lambda: SelfAttention(CONFIG, algorithm="locl"),
-            "plain, lean, fused, local, ring, not 'locl'; did you mean \"local\"?",
+            "plain, lean, fused, local, ring, and is 'locl'; did you mean \"local\"?",
         ),
         (
             lambda: CrossAttention(CONFIG, algorithm="ring"),
-            "CrossAttention: algorithm is one of auto, plain, lean, fused, not 'ring'",
+            "CrossAttention: algorithm must be one of auto, plain, lean, fused, and is 'ring'",
         ),
         (lambda: SelfAttention(CONFIG, algorithm="local"), "the local algorithm needs a window, and window is None"),
         (lambda: SelfAttention(CONFIG, window=0), "window must be at least 1 (a token sees itself), and is 0"),

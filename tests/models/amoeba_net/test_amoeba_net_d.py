@@ -144,17 +144,14 @@ def test_wrong_settings_are_named() -> None:
         AmoebaNetD(10, num_layers=8)
     with pytest.raises(ValueError, match="num_filters must be a multiple of 4, and is 6"):
         AmoebaNetD(10, num_filters=6)
-    with pytest.raises(ValueError, match=r'stem is one of reduced, plain, not .plan.; did you mean "plain"'):
+    with pytest.raises(ValueError, match=r'stem must be one of reduced, plain, and is .plan.; did you mean "plain"'):
         AmoebaNetD(10, stem="plan")
     for model in (AmoebaNetD, ResNet):
-        with pytest.raises(
-            ValueError, match=rf"{model.__name__}: batch_norm_momentum must be a number from 0 to 1, and"
-        ):
+        with pytest.raises(ValueError, match=rf"{model.__name__}: batch_norm_momentum must be in \[0, 1\], and is 1.5"):
             model(10, batch_norm_momentum=1.5)
-        for epsilon in (-1e-3, float("nan"), "1e-3"):
+        for epsilon, wanted in ((-1e-3, "0 or more"), (float("nan"), "a number"), ("1e-3", "a number")):
             with pytest.raises(
-                ValueError,
-                match=rf"{model.__name__}: batch_norm_epsilon must be a number, 0 or more, and is {epsilon!r}",
+                ValueError, match=f"{model.__name__}: batch_norm_epsilon must be {wanted}, and is {epsilon!r}"
             ):
                 model(10, batch_norm_epsilon=epsilon)  # type: ignore[arg-type]
     graph = mtf.Graph()

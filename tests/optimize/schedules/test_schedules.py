@@ -120,22 +120,31 @@ def test_a_learning_rate_may_be_a_scalar_of_the_program() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: optimize.ConstantSchedule(-1.0), r"ConstantSchedule: value must be a number, 0 or more, and is -1\.0"),
-        (lambda: optimize.LinearSchedule(0.1, math.nan, 5), r"end must be a number, 0 or more, and is nan"),
-        (lambda: optimize.CosineSchedule(0.1, 0), r"CosineSchedule: num_steps must be a number above 0, and is 0"),
+        (lambda: optimize.ConstantSchedule(-1.0), r"ConstantSchedule: value must be 0 or more, and is -1\.0"),
+        (lambda: optimize.LinearSchedule(0.1, math.nan, 5), r"end must be a number, and is nan; it must be finite"),
+        (lambda: optimize.CosineSchedule(0.1, 0), r"CosineSchedule: num_steps must be above 0, and is 0"),
         (
             lambda: optimize.WarmUpSchedule(5, "cosine"),
-            r"WarmUpSchedule: then must be made of numbers.* and is 'cosine'",
+            r"WarmUpSchedule: then must be a number, or a Schedule, and is 'cosine'",
         ),
         (lambda: optimize.PiecewiseSchedule([5], [1.0]), r"1 boundary needs 2 pieces, but there are 1"),
         (
             lambda: optimize.PiecewiseSchedule([5, 5], [1, 2, 3]),
             r"boundaries must increase from above 0, and are \[5, 5\]",
         ),
-        (lambda: optimize.PiecewiseSchedule(5, [1, 2]), r"PiecewiseSchedule: boundaries must be a list of numbers"),
-        (lambda: optimize.PiecewiseSchedule(["5"], [1, 2]), r"boundaries must be a list of numbers.* is \['5'\]"),
-        (lambda: optimize.PiecewiseSchedule([5], 0.1), r"PiecewiseSchedule: pieces must be made of numbers.* is 0\.1"),
-        (lambda: optimize.ProductSchedule(3), r"ProductSchedule: factors must be made of numbers.* is 3"),
+        (
+            lambda: optimize.PiecewiseSchedule(5, [1, 2]),
+            r"PiecewiseSchedule: boundaries must be a list, each a number, and is 5",
+        ),
+        (
+            lambda: optimize.PiecewiseSchedule(["5"], [1, 2]),
+            r"boundaries must be a list, each a number, and is \['5'\]",
+        ),
+        (
+            lambda: optimize.PiecewiseSchedule([5], 0.1),
+            r"PiecewiseSchedule: pieces must be a list, each a number, or a Schedule, and is 0\.1",
+        ),
+        (lambda: optimize.ProductSchedule(3), r"ProductSchedule: factors must be a list, .* and is 3"),
         (lambda: optimize.SlantedTriangularSchedule(5), r"goes up for 0 of 5 steps"),
     ],
 )
