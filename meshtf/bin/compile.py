@@ -12,7 +12,7 @@ from absl import flags
 import meshtf as mtf
 from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings
-from meshtf.bin.shared.output_file import check_can_be_written, check_overwrites_no_input
+from meshtf.bin.shared.output_file import check_can_be_written, check_overwrites_no_configuration
 from meshtf.bin.shared.run_program import run_program
 from meshtf.bin.shared.waiting import waiting
 from meshtf.mesh_impl.tpu.topology import TpuTopology
@@ -44,8 +44,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the configuration, and lowers the training step."""
     check_can_be_written(values.hlo_file, "--hlo_file")
     files = gin_files(values)
-    check_overwrites_no_input(values.hlo_file, "--gin_file", files, given="--hlo_file")
     read_configuration(files, [*values.gin_param, *mesh_bindings(values)])
+    check_overwrites_no_configuration(values.hlo_file, given="--hlo_file")
     training = configured_training()
     topology = TpuTopology.of(values.topology)
     topology.places(mtf.convert_to_shape(training.mesh_shape))

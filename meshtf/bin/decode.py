@@ -18,7 +18,7 @@ from meshtf.bin.shared.cluster import wants_cluster
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.decoding_flags import decoding_of
 from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
-from meshtf.bin.shared.output_file import check_overwrites_no_input
+from meshtf.bin.shared.output_file import check_overwrites_no_configuration, check_overwrites_no_input
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import SaveError, counted
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
@@ -75,6 +75,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if wants_cluster(values) and not (values.prompt or files):
         raise ConfigurationError(_ONE_HAS_THE_INPUT)
     check_resume(values)
+    check_overwrites_no_configuration(values.output)
     check_overwrites_no_input(values.output, "--prompt_file", files)
     for form in ("json_schema", "grammar"):
         check_overwrites_no_input(values.output, f"--{form}", filter(None, [values[form].value]))

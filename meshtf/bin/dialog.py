@@ -15,7 +15,7 @@ from absl import flags
 from meshtf.bin.shared.cluster import wants_cluster
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
-from meshtf.bin.shared.output_file import check_overwrites_no_input
+from meshtf.bin.shared.output_file import check_overwrites_no_configuration, check_overwrites_no_input
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read, configuration_errors
@@ -60,6 +60,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     with configuration_errors():
         options = SampleAndRank()
     check_flags(values)
+    check_overwrites_no_configuration(values.output)
     check_overwrites_no_input(values.output, "--passages", values.passages)
     toolset = toolset_of(values)
     texts = [] if values.questions else [text.text for text in given_texts(values.prompt, [], sys.stdin.buffer)]

@@ -14,7 +14,11 @@ from meshtf.bin.layouts.chosen_layout import read_with_layout, search_effort, to
 from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings, run_files
-from meshtf.bin.shared.output_file import check_can_be_written, check_overwrites_no_input
+from meshtf.bin.shared.output_file import (
+    check_can_be_written,
+    check_overwrites_no_configuration,
+    check_overwrites_no_input,
+)
 from meshtf.bin.shared.run_program import run_program
 from meshtf.costs import load_machine
 from meshtf.files.replaced_file import replace_file
@@ -61,6 +65,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         check_overwrites_no_input(values.html, flag, paths, given="--html")
     files, parameters = [*of_run, *of_flag], [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, parameters)
+    check_overwrites_no_configuration(values.html, given="--html")
     if chosen is not None:
         parameters = [*parameters, *chosen.bindings]
         print(chosen, file=sys.stderr if values.json else sys.stdout)

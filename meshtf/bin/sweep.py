@@ -12,6 +12,7 @@ from pathlib import Path
 from absl import flags
 from rich.console import Console
 
+from meshtf.bin.shared.output_file import check_overwrites_no_configuration
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.replaced_file import replace_file
@@ -50,6 +51,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     launch = launch_of(values)
     files, sweep_file = [find_gin_file(name) for name in values.gin_file], find_gin_file(values.sweep_file)
     read_configuration([*files, sweep_file], values.gin_param)
+    check_overwrites_no_configuration(values.write_jobs, given="--write_jobs")
     sweep = configured_sweep()
     for combination in first_values(sweep):
         chosen = [Parameter(f"Sweep ({sweep_file.name}): {n}", f"{n} = {text}") for n, text in combination.items()]

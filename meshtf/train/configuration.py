@@ -78,9 +78,9 @@ def read_configuration(files: Sequence[Path], parameters: Sequence[str | Paramet
     gin.clear_config()
     keep([])
     with configuration_errors():
-        bindings = read(files, parameters, find_gin_file)
+        bindings, all_files = read(files, parameters, find_gin_file)
         check_kinds(bindings)
-        keep(bindings)
+        keep(bindings, all_files)
         gin.finalize()
     # Finalizing locks gin against new configurables. But a model may be the first to import a layer that is one.
     gin_config._set_config_is_locked(False)

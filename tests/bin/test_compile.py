@@ -54,8 +54,10 @@ def test_a_program_that_cannot_be_written_is_told_before_anything_is_compiled(
 
 
 def test_a_program_does_not_overwrite_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = tmp_path / "own.gin"
+    own, outer = tmp_path / "own.gin", tmp_path / "outer.gin"
     own.write_text('include "digits_mlp.gin"\n')
-    assert main([*DIGITS, f"--gin_file={own}", "--topology=v5e:2x4", f"--hlo_file={own}"]) == 2
-    assert f"--hlo_file={own} would overwrite {own}, which --gin_file reads" in capsys.readouterr().err
-    assert own.read_text() == 'include "digits_mlp.gin"\n'
+    outer.write_text('include "own.gin"\n')
+    for given in (own, outer):
+        assert main([*DIGITS, f"--gin_file={given}", "--topology=v5e:2x4", f"--hlo_file={own}"]) == 2
+        assert f"--hlo_file={own} would overwrite {own}, which this command reads" in capsys.readouterr().err
+        assert own.read_text() == 'include "digits_mlp.gin"\n'

@@ -197,6 +197,14 @@ def test_a_mistake_is_a_message_and_status_2(
     assert not captured.out
 
 
+def test_the_runs_configuration_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "operative_config.gin"
+    before = file.read_text()
+    assert status_of(f"--model_dir={folder}", "--prompt=x", f"--output={file}") == ExitStatus.BAD_CONFIGURATION
+    assert f"would overwrite {file}, which this command reads" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
 @pytest.mark.parametrize("flags", [["--max_new_tokens=1"], ["--score"], ["--score", "--format=jsonl", "--resume"]])
 def test_the_prompts_are_not_overwritten(
     flags: list[str], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -201,10 +201,11 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_is_planned(
 
 
 def test_a_page_does_not_overwrite_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own, machine = tmp_path / "own.gin", tmp_path / "own.toml"
-    own.write_text('include "digits_mlp.gin"\n')
+    own, base, machine = tmp_path / "own.gin", tmp_path / "base.gin", tmp_path / "own.toml"
+    own.write_text('include "base.gin"\n')
+    base.write_text('include "digits_mlp.gin"\n')
     machine.write_text(machine_text(load_machine("v4")))
-    for page, flag in ((own, "--gin_file"), (machine, "--machine")):
+    for page, flag in ((own, "--gin_file"), (base, "this command"), (machine, "--machine")):
         before = page.read_text()
         assert main([*DIGITS, f"--gin_file={own}", f"--machine={machine}", f"--html={page}"]) == 2
         assert f"--html={page} would overwrite {page}, which {flag} reads" in capsys.readouterr().err

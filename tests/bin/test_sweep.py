@@ -107,6 +107,7 @@ MISTAKES: list[tuple[list[object], list[str], str, str]] = [
         "--launch=no-such-program -- names a program that is not on this machine",
     ),
     ([1], ["--write_jobs=no/such/jobs.sh"], "", "--write_jobs=no/such/jobs.sh: its folder does not exist; create it"),
+    ([1], ["--write_jobs=rates.gin"], "", "--write_jobs=rates.gin would overwrite rates.gin, which this command reads"),
 ]
 
 

@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from meshtf.train.gin_files.bindings import files_read
 from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.user_paths import user_path
 
+_THIS_COMMAND = "this command"
 _IS_READ = "{given}={output} would overwrite {path}, which {flag} reads; give another {given}"
 
 
@@ -20,7 +22,7 @@ def check_overwrites_no_input(
 
     Args:
       output: the file to write, as the user gave it; None for standard output.
-      flag: the flag that names the files to read, as "--files".
+      flag: the flag that names the files to read, as "--files", or what else reads them.
       paths: these files, as the user gave them. They need not exist.
       given: the flag that names the file to write.
 
@@ -32,6 +34,14 @@ def check_overwrites_no_input(
     for path in paths:
         if (found := user_path(path)).exists() and found.samefile(written):
             raise FlagError(_IS_READ.format(given=given, output=output, path=path, flag=flag))
+
+
+def check_overwrites_no_configuration(output: str | None, given: str = "--output") -> None:
+    """Checks that the file to write is none of the gin files that were read, with those that others include.
+
+    `output` and `given` are as in `check_overwrites_no_input`. Call this after the configuration is read.
+    """
+    check_overwrites_no_input(output, _THIS_COMMAND, files_read(), given)
 
 
 def check_can_be_written(output: str | None, given: str) -> None:

@@ -94,18 +94,24 @@ class Binding:
 
 _LONGEST_VALUE = 60
 
-# gin has one configuration for the process, and forgets where its bindings were written. This list keeps these places.
+# gin has one configuration for the process, and forgets where its bindings were written. These lists keep these places.
 _present: list[Binding] = []
+_files: list[Path] = []
 
 
-def keep(bindings: Sequence[Binding]) -> None:
-    """Makes these the bindings of gin's configuration."""
-    _present[:] = bindings
+def keep(bindings: Sequence[Binding], files: Sequence[Path] = ()) -> None:
+    """Makes these the bindings of gin's configuration, and these the files from which they were read."""
+    _present[:], _files[:] = bindings, files
 
 
 def present_bindings() -> list[Binding]:
     """Returns every binding of gin's present configuration that `read_configuration` has read, later ones last."""
     return [binding for binding in _present if _is_in_gin(binding)]
+
+
+def files_read() -> list[Path]:
+    """Returns the files of gin's present configuration, with those that others include."""
+    return list(_files)
 
 
 def where_written(message: str, *names: str) -> str:

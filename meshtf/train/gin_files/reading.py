@@ -44,14 +44,17 @@ class _Reader:
       find_file: returns the file of an include, by its name.
       bindings: the bindings of all statements so far.
       open_files: the files that include one another, the innermost last.
+      files: all files so far.
     """
 
     find_file: Callable[[str], Path]
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     open_files: list[Path] = dataclasses.field(default_factory=list)
+    files: list[Path] = dataclasses.field(default_factory=list)
 
     def read_file(self, file: Path) -> None:
         text = _text_of(file)
+        self.files.append(file)
         self.open_files.append(file.resolve())
         self._read(text, lambda line: Origin.of_line(file, line), [file.resolve().parent, Path.cwd()])
         self.open_files.pop()
@@ -105,8 +108,10 @@ class _Reader:
 
 def read(
     files: Sequence[Path], parameters: Sequence[Parameter | str], find_file: Callable[[str], Path]
-) -> list[Binding]:
-    """Reads files into gin's configuration, and bindings that override them. Returns all bindings, in order.
+) -> tuple[list[Binding], list[Path]]:
+    """Reads files into gin's configuration, and bindings that override them.
+
+    Returns all bindings, in order, and all files, with those that others include.
 
     Raises:
       ConfigurationError: with the line or the flag. For an unknown name it has the nearest match.
@@ -117,7 +122,7 @@ def read(
     for parameter in parameters:
         reader.read_parameter(parameter)
     _check_macros(reader.bindings)
-    return reader.bindings
+    return reader.bindings, reader.files
 
 
 def _binding_key(statement: config_parser.BindingStatement) -> tuple[str, str, str]:
