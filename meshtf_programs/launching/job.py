@@ -147,7 +147,9 @@ class Job:
             self._asked = number
             self._send(number)
 
-        before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+        # A signal that is ignored, as SIGHUP is under nohup, stays ignored, here and in the processes.
+        wanted = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, pass_on) for number in wanted}
         try:
             yield
         finally:

@@ -70,9 +70,9 @@ class Restarts:
 
 
 def signal_within(seconds: float) -> int | None:
-    """Returns the signal that arrives within this time, or None."""
+    """Returns the signal that arrives within this time and is not ignored, or None."""
     came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}
     end = time.monotonic() + seconds
     while not came and time.monotonic() < end:

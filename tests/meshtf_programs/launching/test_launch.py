@@ -96,6 +96,21 @@ def test_signals_are_passed_on_and_end_restarts(number: signal.Signals) -> None:
     assert "again" not in err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    """As SIGHUP is under nohup, and SIGINT in the background of a script."""
+    ignored = signal.signal(number, signal.SIG_IGN)  # the launcher inherits it
+    try:
+        process = launched("--processes=1", *shell("echo ready; sleep 1; echo done"))
+    finally:
+        signal.signal(number, ignored)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "[0] ready\n"
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=500)
+    assert (process.returncode, out) == (0, "[0] done\n")
+
+
 def test_it_starts_again_as_often_as_allowed_with_other_ports(tmp_path: Path) -> None:
     """Each start fails but the third."""
     script = f'echo "${MESHTF_LAUNCH}"; echo x >> {tmp_path}/starts; [ $(wc -l < {tmp_path}/starts) -ge 3 ] || exit 5'
