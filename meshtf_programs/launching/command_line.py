@@ -30,6 +30,7 @@ TensorFlow's servers listen on every address of this machine: keep it in a priva
 exit status:
   0      all processes are done
   2      a flag or the configuration is wrong; also the program's own
+  126    the processes cannot be started: the program may not be executed, or they are too many
   127    there is no such program
   255    ssh did not reach a host
   128+n  signal n ended the launcher, or a process of it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from meshtf_programs.launching.started_process import Here, Starter, There
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
 
-_NO_PROGRAM = 127
+_NOT_STARTED, _NO_PROGRAM = 126, 127
 _OWN_FOLDER = os.path.dirname(sys.executable)
 """The folder of meshtf's programs. It may be missing from PATH if their environment is not activated."""
 
@@ -34,22 +35,37 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options = parse(arguments)
     except UsageFault as fault:
-        print(f"{PROGRAM}: error: {fault}\nSee {PROGRAM} --help.", file=sys.stderr)
-        return BAD_USAGE
+        return _complain(f"{fault}\nSee {PROGRAM} --help.", BAD_USAGE)
     hosts = [Host(name, os.getcwd(), _OWN_FOLDER) for name in options.hosts or ()]
     if hosts and not options.ssh:
         print(commands_for_hosts(options, hosts))
         return 0
     program = "ssh" if hosts else options.command[0]
     found = shutil.which(program) or (None if hosts else shutil.which(program, path=_OWN_FOLDER))
+    if found is None and (file := shutil.which(program, mode=os.F_OK)) is not None:
+        return _complain(f"{file} may not be executed; if it is a program, chmod +x permits it", _NOT_STARTED)
     if found is None:
         places = "on PATH" if hosts else f"on PATH, nor in {_OWN_FOLDER}"
-        print(f"{PROGRAM}: error: there is no program {program!r} {places}", file=sys.stderr)
-        return _NO_PROGRAM
+        return _complain(f"there is no program {program!r} {places}", _NO_PROGRAM)
     starters: list[Starter] = [There(found, host) for host in hosts] or [Here()] * options.processes
     command = options.command if hosts else [found, *options.command[1:]]
     restarts = Restarts(len(starters), options.max_restarts, is_elastic=options.elastic)
-    return restarts.run(lambda left: run_once(options, command, [starters[i] for i in left]))
+    try:
+        return restarts.run(lambda left: run_once(options, command, [starters[i] for i in left]))
+    except OSError as error:
+        return _complain(_why_not_started(error, found, len(starters)), _NOT_STARTED)
+
+
+def _why_not_started(error: OSError, program: str, number: int) -> str:
+    if error.errno in (errno.ENOEXEC, errno.ENOENT):
+        hint = "The first line of a script must name an interpreter that is on this machine, as in #!/bin/sh"
+        return f"{program} cannot be started: {error.strerror}. {hint}"
+    return f"{number} processes of {program} cannot be started: {error.strerror}"
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
+    return status
 
 
 def run_once(options: argparse.Namespace, command: Sequence[str], starters: Sequence[Starter]) -> Ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from meshtf_programs.launching import launch
 from meshtf_programs.launching.guard import watch
 from meshtf_programs.launching.launch import main
 from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
@@ -173,6 +175,30 @@ def test_flags_that_cannot_be_read(arguments: list[str], message: str, capsys: p
 def test_an_unknown_program_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["meshtf-launch", "--processes=2", "--", "meshtf-trian"]) == 127
     assert "there is no program 'meshtf-trian' on PATH, nor in " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "mode", "message"), [
+    ("echo\n", 0o644, "may not be executed; if it is a program, chmod +x permits it"),
+    ("echo\n", 0o755, "cannot be started: Exec format error. The first line of a script must name an interpreter"),
+    ("#!/no/such/interpreter\n", 0o755, "cannot be started: No such file or directory. The first line of a script"),
+])  # fmt: skip
+def test_a_program_that_cannot_be_started_is_named(
+    content: str, mode: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script"
+    script.write_text(content)
+    script.chmod(mode)
+    assert main(["meshtf-launch", "--processes=2", "--max_restarts=3", "--", str(script)]) == 126
+    assert capsys.readouterr().err.startswith(f"meshtf-launch: error: {script} {message}")
+
+
+def test_too_many_processes_are_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def none_left(_: int) -> list[int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(launch, "free_ports", none_left)
+    assert main(["meshtf-launch", "--processes=9", "--", "true"]) == 126
+    assert "error: 9 processes of " in capsys.readouterr().err
 
 
 def test_commands_for_hosts_tell_each_of_all(capsys: pytest.CaptureFixture[str]) -> None:
