@@ -6,11 +6,14 @@ import argparse
 import functools
 import textwrap
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from meshtf_programs.addresses import LARGEST_PORT, AddressFault, bare_host
 from meshtf_programs.launching.launched import MESHTF_LAUNCH
+from meshtf_programs.nearest import nearest
 
 PROGRAM = "meshtf-launch"
+_PORT = 4040
 
 _DESCRIPTION = """\
 starts a program as several processes that share one mesh, on this machine or, with --hosts and --ssh,
@@ -43,9 +46,14 @@ class UsageFault(Exception):  # noqa: N818  # what argparse calls an error ends 
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Returns the options, and the command to start. Raises UsageFault if they contradict each other."""
-    options = parser().parse_args(arguments[1:])
+    """Returns the options, and the command to start. Raises UsageFault if they are wrong or contradict each other."""
+    found = parser()
+    options, unknown = found.parse_known_args(arguments[1:])
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        raise UsageFault(f"unknown flag {name}{nearest(name, found.known_flags)}")
     _check(options)
+    options.port = options.port or _PORT
     return options
 
 
@@ -68,11 +76,13 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageFault("--ssh starts processes on the hosts that --hosts=A,B names; give them")
     if options.elastic and not options.max_restarts:
         raise UsageFault("--elastic needs --max_restarts=N, which is 0")
+    if options.port is not None and not options.hosts:
+        raise UsageFault("--port is for --hosts; processes on this machine get free ports")
     for name, least in (("processes", 1), ("cores_per_process", 1), ("max_restarts", 0), ("port", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
             raise UsageFault(f"--{name} must be at least {least}, and is {value}")
-    if options.port > LARGEST_PORT:
+    if options.port is not None and options.port > LARGEST_PORT:
         raise UsageFault(f"--port must be at most {LARGEST_PORT}, and is {options.port}")
     if not 0 <= options.grace_seconds < float("inf"):
         raise UsageFault(f"--grace_seconds must be 0 or more, and is {options.grace_seconds}")
@@ -96,9 +106,37 @@ def help_text() -> str:
     return parser().format_help()
 
 
-def parser() -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """Raises UsageFault for what argparse would print before it ends the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageFault(message.removeprefix("argument "))
+
+    @property
+    def known_flags(self) -> list[str]:
+        return list(self._option_string_actions)
+
+
+class _Once(argparse.Action):
+    """Stores the value of a flag that is given at most once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = vars(namespace).setdefault("given", set())
+        if self.dest in given:
+            raise UsageFault(f"{option_string} is given more than once, but takes one value")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+def parser() -> _Parser:
     """Returns the parser of the launcher's own flags."""
-    found = argparse.ArgumentParser(
+    found = _Parser(
         prog=PROGRAM,
         usage=f"{PROGRAM} --processes=N [--cores_per_process=N] [--max_restarts=N [--elastic]] -- COMMAND ...\n"
         f"       {PROGRAM} --hosts=A,B [--ssh] [--port=PORT] [--cores_per_process=N] -- COMMAND ...",
@@ -108,9 +146,10 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = found.add_argument
-    add("--processes", type=int, metavar="N", help="the number of processes to start on this machine")
+    add("--processes", action=_Once, type=int, metavar="N", help="the number of processes to start on this machine")
     add(
         "--cores_per_process",
+        action=_Once,
         type=int,
         metavar="N",
         help="the mesh's cores in each process; by default its cores divided by the processes. A "
@@ -118,6 +157,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--max_restarts",
+        action=_Once,
         type=int,
         default=0,
         metavar="N",
@@ -132,6 +172,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--grace_seconds",
+        action=_Once,
         type=float,
         default=15.0,
         metavar="S",
@@ -140,6 +181,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--hosts",
+        action=_Once,
         metavar="A,B",
         help="the hosts, with one process on each, as ssh knows them, such as node7, me@10.0.0.1 or [2001:db8::1]; "
         "prints the commands of ssh, and starts nothing",
@@ -149,6 +191,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="starts them by ssh, in a folder of the same name as this one. ssh must need no password",
     )
-    add("--port", type=int, default=4040, metavar="PORT", help="with --hosts, the port on each host; 4040 by default")
+    add(
+        "--port",
+        action=_Once,
+        type=int,
+        metavar="PORT",
+        help=f"with --hosts, the port on each host; {_PORT} by default",
+    )
     add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return found
