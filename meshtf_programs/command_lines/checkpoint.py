@@ -10,7 +10,13 @@ from typing import Any
 
 from absl import flags
 
-from meshtf_programs.command_lines.shared.command_line import HELP_FLAGS, FlagError, print_help
+from meshtf_programs.command_lines.shared.command_line import (
+    HELP_FLAGS,
+    FlagError,
+    arguments_without_flags,
+    print_help,
+    wrong_value,
+)
 from meshtf_programs.command_lines.shared.flag_groups import define_tensorflow_logs
 from meshtf_programs.command_lines.shared.path_flags import define_path
 from meshtf_programs.nearest import nearest
@@ -98,7 +104,7 @@ def answer(arguments: Sequence[str]) -> int | None:
     try:
         parse(arguments)
     except FlagError as error:
-        return complain(f"{error}\nSee {PROGRAM} --help.", BAD_USAGE)
+        return complain(str(error), BAD_USAGE)
     return None
 
 
@@ -129,29 +135,37 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[str], Options]:
       FlagError: for an unknown command or flag, with the nearest name, or for too few or too many paths.
     """
     values = define_flags()
-    try:
-        name, *paths = values(arguments, known_only=False)[1:] or [""]
-    except flags.Error as error:
-        raise FlagError(str(error)) from None
+    name, *paths = arguments_without_flags(values, arguments, PROGRAM)[1:] or [""]
+    if wrong := _what_is_wrong(name, paths, values):
+        raise FlagError(f"{wrong}\nSee {PROGRAM} --help.")
+    given: dict[str, Any] = {field: values[flag].value for flag, field in OWN_FLAGS.items()}
+    options = Options(**given)
+    return name, paths, options
+
+
+def _what_is_wrong(name: str, paths: Sequence[str], values: flags.FlagValues) -> str:
+    """Returns the error in a command, in its paths, or in flags whose values have the right types."""
     if name not in COMMANDS:
-        raise FlagError(f'there is no command "{name}"{nearest(name, COMMANDS)}; there are: {", ".join(COMMANDS)}')
+        return f'there is no command "{name}"{nearest(name, COMMANDS)}; there are: {", ".join(COMMANDS)}'
     command = COMMANDS[name]
-    least, most = command.count
+    usage, (least, most) = f"{PROGRAM} {name} {command.arguments}", command.count
     if not least <= len(paths) <= most:
-        raise FlagError(f"{name} takes other arguments than these {len(paths)}: {PROGRAM} {name} {command.arguments}")
+        return f"{name} takes other arguments than these {len(paths)}: {usage}"
     for flag in values:
         if values[flag].present and flag not in (*command.flags, TENSORFLOW_LOGS):
-            raise FlagError(f"{name} does not take --{flag}: {PROGRAM} {name} {command.arguments}")
+            return f"{name} does not take --{flag}: {usage}"
+    if wrong := wrong_value(values):
+        return wrong
     if "output" in command.flags and not values["output"].value:
-        raise FlagError(f"{name} needs --output: {PROGRAM} {name} {command.arguments}")
+        return f"{name} needs --output: {usage}"
+    if "" in paths:
+        return f"a path is empty: {usage}"
     try:
         for path in paths:
             user_path(path)
     except UserPathError as error:
-        raise FlagError(str(error)) from None
-    given: dict[str, Any] = {field: values[flag].value for flag, field in OWN_FLAGS.items()}
-    options = Options(**given)
-    return name, paths, options
+        return str(error)
+    return ""
 
 
 def define_flags() -> flags.FlagValues:

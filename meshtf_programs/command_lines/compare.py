@@ -8,7 +8,13 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf_programs.command_lines.shared.command_line import HELP_FLAGS, FlagError, print_help
+from meshtf_programs.command_lines.shared.command_line import (
+    HELP_FLAGS,
+    FlagError,
+    arguments_without_flags,
+    print_help,
+    wrong_value,
+)
 from meshtf_programs.command_lines.shared.path_flags import define_path
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.user_paths import user_path
@@ -70,10 +76,9 @@ def parse(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
     """
     values = flags.FlagValues()
     define_path(values, "output", "compare.png", _OUTPUT)
-    try:
-        paths = values(arguments)[1:]
-    except flags.Error as error:
-        raise FlagError(f"{error}\nSee {PROGRAM} --help.") from None
+    paths = arguments_without_flags(values, arguments, PROGRAM)[1:]
+    if wrong := wrong_value(values, may_be_empty=("output",)):
+        raise FlagError(f"{wrong}\nSee {PROGRAM} --help.")
     if not values.output:
         return paths, None
     output = user_path(values.output)

@@ -174,6 +174,10 @@ def test_convert(run: Run, saved: Path, tmp_path: Path, suffix: str) -> None:
         ),
         (["convert", "x"], "convert needs --output: meshtf-checkpoint convert CHECKPOINT --output=OUTPUT"),
         (["compare", "x", "y", "--tolerance=much"], "flag --tolerance=much"),
+        (["compare", "x", "y", "--tolerance=nan"], "--tolerance must be a finite number, and is nan"),
+        (["compare", "x", "y", "--tolerance=1", "--tolerance=2"], "--tolerance is given 2 times, but takes one value"),
+        (["import", "x", "y", "--rules="], "--rules is empty"),
+        (["show", ""], "a path is empty: meshtf-checkpoint show CHECKPOINT [--pattern=EXPRESSION]"),
         (["--output=x"], 'there is no command ""'),
     ],
 )
@@ -182,6 +186,12 @@ def test_bad_usage(run: Run, arguments: list[str], message: str) -> None:
     assert (ended.status, ended.out) == (BAD_USAGE, "")
     assert f"meshtf-checkpoint: error: {message}" in ended.err
     assert ended.err.endswith("See meshtf-checkpoint --help.\n")
+
+
+def test_a_file_of_flags_that_is_no_text(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "flags").write_bytes(b"\x80")
+    ended = run("show", "x", f"--flagfile={tmp_path / 'flags'}")
+    assert (ended.status, "'utf-8' codec can't decode byte 0x80" in ended.err) == (BAD_USAGE, True)
 
 
 def test_what_is_not_there(run: Run, tmp_path: Path) -> None:

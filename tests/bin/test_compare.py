@@ -139,6 +139,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["a", "a/metrics.jsonl"], "is not the folder of a run"),
     (["a", "b", "--output=x.txt"], "--output=x.txt does not end in .png"),
     (["a", "b", "--output=gone/x.png"], "--output=gone/x.png is in a folder that is not there"),
+    (["a", "b", "--output=x.png", "--output=y.png"], "--output is given 2 times, but takes one value"),
+    (["a", "b", "--flagfile=bytes"], "'utf-8' codec can't decode byte 0x80"),
     (["a", "b", "--ouput=x.png"], "Unknown command line flag 'ouput'. Did you mean: output ?"),
 ]
 
@@ -150,6 +152,7 @@ def test_a_mistake_is_a_message_and_status_2(
     write_run("a", LINES)
     write_run("b", LINES)
     Path("link").symlink_to("a")
+    Path("bytes").write_bytes(b"\x80")
     assert status_of(*arguments) == ExitStatus.BAD_CONFIGURATION
     error = capsys.readouterr().err
     assert error.startswith("meshtf-compare: error: ")

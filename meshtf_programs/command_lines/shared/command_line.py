@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -101,10 +101,7 @@ class CommandLine:
         """
         if HELP_FLAGS & set(arguments[1:]):
             raise HelpWanted(self.help_text())
-        try:
-            rest = self.flags(arguments)
-        except (flags.Error, OSError, UnicodeDecodeError) as error:  # --flagfile may raise the last two
-            raise FlagError(f"{error}\nSee {self.program} --help.") from None
+        rest = arguments_without_flags(self.flags, arguments, self.program)
         if "list" in self.flags and self.flags["list"].value:
             raise HelpWanted(self.listing(Path.cwd()))
         if wrong := self._what_is_wrong(rest[1:]):
@@ -113,14 +110,8 @@ class CommandLine:
 
     def _what_is_wrong(self, rest: Sequence[str]) -> str:
         """Returns the error in flags whose values have the right types, or in arguments that are no flags."""
-        given = [self.flags[name] for name in self.flags if self.flags[name].present]
-        for flag in given:
-            if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
-                return f"--{flag.name} is given {flag.present} times, but takes one value"
-            if flag.name not in _MAY_BE_EMPTY and "" in (flag.value if isinstance(flag.value, list) else [flag.value]):
-                return f"--{flag.name} is empty"
-            if isinstance(flag.value, float) and not math.isfinite(flag.value):
-                return f"--{flag.name} must be a finite number, and is {flag.value}"
+        if wrong := wrong_value(self.flags):
+            return wrong
         if rest:
             return f"unexpected argument {rest[0]!r}: {self.usage}"
         for names in (each.split("|") for each in self.required):
@@ -144,6 +135,33 @@ class CommandLine:
 
     def complain(self, message: str) -> None:
         print(f"{self.program}: error: {message}", file=sys.stderr)
+
+
+def arguments_without_flags(values: flags.FlagValues, arguments: Sequence[str], program: str) -> list[str]:
+    """Reads the flags among the arguments, which begin with the program's name, and returns that name and the others.
+
+    Raises:
+      FlagError: for an unknown flag, with the nearest, or for a value of the wrong type.
+    """
+    try:
+        return values(arguments)
+    except (flags.Error, OSError, UnicodeDecodeError) as error:  # --flagfile may raise the last two
+        raise FlagError(f"{error}\nSee {program} --help.") from None
+
+
+def wrong_value(values: flags.FlagValues, may_be_empty: Collection[str] = _MAY_BE_EMPTY) -> str:
+    """Returns the error in values that have the right types: given twice, empty, or no finite number.
+
+    `may_be_empty`: the names of flags whose value may be an empty text.
+    """
+    for flag in (values[name] for name in values if values[name].present):
+        if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+            return f"--{flag.name} is given {flag.present} times, but takes one value"
+        if flag.name not in may_be_empty and "" in (flag.value if isinstance(flag.value, list) else [flag.value]):
+            return f"--{flag.name} is empty"
+        if isinstance(flag.value, float) and not math.isfinite(flag.value):
+            return f"--{flag.name} must be a finite number, and is {flag.value}"
+    return ""
 
 
 def _check_names(values: flags.FlagValues) -> None:
