@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from rich.console import Console
 
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
+from meshtf.bin.shared.output_file import check_folder_can_be_made
 from meshtf.bin.shared.run_program import run_program
+from meshtf.files.remote.failures import without_secrets
+from meshtf.files.remote.remote_folder import is_remote
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.configuration import (
     ConfigurationError,
@@ -26,7 +31,9 @@ from meshtf.train.quality.quality_target import QualityTarget, configured_target
 from meshtf.train.quality.results import draw_results, result_line, results_table
 from meshtf.train.quality.timed_run import TimedRun, timed_run
 from meshtf.train.runs.agreement import Agreement
+from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.signals import stop_request
+from meshtf.train.trainer import Trainer
 from meshtf.train.training import configured_training
 from meshtf_programs.command_lines.benchmark import PROGRAM, command_line
 from meshtf_programs.command_lines.shared.command_line import FlagError
@@ -36,6 +43,9 @@ from meshtf_programs.user_paths import user_path
 
 _NOT_EMPTY = """\
 the folder {folder} is not empty, and results of different commands must not be mixed. Give another --out."""
+
+_SEEDS = 2**63
+_LARGE_SEED = "--seed={seed} with --runs={runs}: each seed must be less than 2^63"
 
 _WRONG_LOG = """\
 {log} breaks the rules, by {checker}:
@@ -55,28 +65,63 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
-    """Reads the task's configuration, and checks the target and the folder."""
+    """Reads the task's configuration, plans its programs, and checks the target, the seeds and the folder."""
     try:
         file = task_file(values.task)
     except ValueError as error:
         raise FlagError(str(error)) from None
-    out = user_path(values.out or f"benchmarks/{Path(file).stem}")
-    if out.exists() and any(out.iterdir()):
-        raise ConfigurationError(_NOT_EMPTY.format(folder=out))
+    out = _folder_of_results(values, Path(file).stem)
+    seeds = range(values.seed, values.seed + values.runs)
+    if seeds[-1] >= _SEEDS:
+        raise FlagError(_LARGE_SEED.format(runs=values.runs, seed=values.seed))
     read_configuration([find_gin_file(file)], [*values.gin_param, *mesh_bindings(values)])
     target = configured_target()
     training = configured_training()
+    mesh_impl = mesh_for(values, training)
+    target.check(Trainer(training, mesh_impl))  # each run plans its own, and would find a mistake when it has begun
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
-    seeds = range(values.seed, values.seed + values.runs)
-    return functools.partial(time_runs, mesh_for(values, training), target, seeds, out)
+    return functools.partial(time_runs, mesh_impl, target, seeds, out)
+
+
+def _folder_of_results(values: flags.FlagValues, task: str) -> Path:
+    """Returns the folder of --out.
+
+    Raises:
+      ConfigurationError: if it is not empty, or is remote storage.
+      OSError: if it cannot be made.
+    """
+    if values.out is not None and is_remote(values.out):
+        raise ConfigurationError(f"--out={without_secrets(values.out)} must be a folder of this machine")
+    out = user_path(values.out or f"benchmarks/{task}")
+    if out.exists():
+        _check_is_empty(out)
+    else:
+        check_folder_can_be_made(out, "--out")
+    return out
+
+
+def _check_is_empty(out: Path) -> None:
+    if any(path.name != RunFolder(out).lock_file.name for path in out.iterdir()):
+        raise ConfigurationError(_NOT_EMPTY.format(folder=out))
+
+
+def _locked(out: Path) -> contextlib.AbstractContextManager[Any]:
+    """Makes the folder of the results in the first process, and keeps other commands out of it."""
+    if not Agreement.of_this_process().is_leader:
+        return contextlib.nullcontext()
+    out.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(RunFolder(out).lock("--out"))
+        _check_is_empty(out)
+        return stack.pop_all()
 
 
 def time_runs(mesh_impl: MeshImpl, target: QualityTarget, seeds: Sequence[int], out: Path) -> int:
     """Times a run for each seed. The first process checks their logs, and shows the results."""
     runs: list[TimedRun] = []
     agreement = Agreement.of_this_process()
-    with stop_request() as request:
+    with agreement.leader_first(functools.partial(_locked, out)), stop_request() as request:
         stop = agreement.stop(request)
         for number, seed in enumerate(seeds):
             if agreement.is_leader:

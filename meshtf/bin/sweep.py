@@ -70,7 +70,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     command = functools.partial(_command, launch, folder, base)
     if values.write_jobs is not None:
         return functools.partial(_write_jobs, user_path(values.write_jobs), trials, states, command, save)
-    lock = RunFolder(place).lock()
+    lock = RunFolder(place).lock("--sweep_dir")
 
     def run() -> int:
         with lock:

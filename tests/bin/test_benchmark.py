@@ -8,6 +8,7 @@ import pytest
 
 from meshtf.bin import benchmark
 from meshtf.train.quality.log_check import NOT_INSTALLED, checker_name
+from meshtf.train.runs.run_folder import RunFolder
 from meshtf_programs.exit_status import ExitStatus
 from tests.bin.together import run_together
 
@@ -51,6 +52,35 @@ def test_of_two_processes_the_first_writes_the_log_and_shows_the_result(tmp_path
     assert ("result:" in leader.stdout, "result:" in other.stdout) == (True, False)
     log = (tmp_path / "out" / "run_0" / "result.txt").read_text()
     assert [log.count(f'"{key}"') for key in ("run_start", "eval_accuracy", "run_stop")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--layout=btch:rows"], 'has no dimension "btch"; did you mean "batch"?'),
+    (["--gin_param=QualityTarget.metric = 'acuracy'"], "It has loss, accuracy"),
+    (["--runs=2", f"--seed={2**63 - 1}"], "--runs=2: each seed must be less than 2^63"),
+    (["--out=s3://bucket/out"], "--out=s3://bucket/out must be a folder of this machine"),
+])  # fmt: skip
+def test_a_mistake_leaves_no_folder(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the same command without the mistake has an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    given = [benchmark.PROGRAM, *TASK, *arguments]
+    assert benchmark.main(given) == ExitStatus.BAD_CONFIGURATION
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_has_one_command_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunFolder(tmp_path).lock():
+        assert run(tmp_path) == ExitStatus.BAD_CONFIGURATION
+    message = f"another training is running in {tmp_path}; wait until it ends, or give another --out."
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_a_misspelt_task_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

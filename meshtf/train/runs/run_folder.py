@@ -47,7 +47,7 @@ _NO_RUN = """\
 meshtf-train writes one, by default runs/<name of the gin file>; the current folder is {here}."""
 
 _IN_USE = """\
-another training is running in {folder}; wait until it ends, or give another --model_dir."""
+another training is running in {folder}; wait until it ends, or give another {flag}."""
 
 _NO_CHECKPOINT = """\
 {folder} has no checkpoint; meshtf-train writes one at the end, and others during training as
@@ -199,6 +199,10 @@ class RunFolder:
         return self.path / "evaluations.jsonl"
 
     @property
+    def lock_file(self) -> Path:
+        return self.path / ".lock"
+
+    @property
     def loss_curve(self) -> Path:
         return self.path / "loss.png"
 
@@ -291,19 +295,21 @@ class RunFolder:
             return self.restore(*programs, weights=weights, scope=scope)
         return saved.step
 
-    def lock(self) -> BinaryIO:
+    def lock(self, flag: str = "--model_dir") -> BinaryIO:
         """Keeps other trainings out of the folder, until the returned file is closed or the process has ended.
+
+        `flag`: the flag that names the folder, for the message.
 
         Raises:
           ConfigurationError: if another training runs in the folder.
           OSError: if the path of the lock is a link, or is not a file.
         """
-        file = open_for_lock(self.path / ".lock")
+        file = open_for_lock(self.lock_file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise ConfigurationError(_IN_USE.format(folder=self.place)) from None
+            raise ConfigurationError(_IN_USE.format(folder=self.place, flag=flag)) from None
         except OSError:  # a file system without locks
             pass
         return file
