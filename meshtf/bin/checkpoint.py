@@ -52,11 +52,11 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command in the arguments, which begin with the program's name. Returns the exit status."""
-    if is_left_to_process_0():
-        return DONE
-    if (status := answer(arguments)) is not None:
-        return status
     try:
+        if is_left_to_process_0():
+            return DONE
+        if (status := answer(arguments)) is not None:
+            return status
         command, paths, options = parse(arguments)
         return WORK[command](list(map(place_of, paths)), options)
     except FlagError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.errors import MeshtfError
 from meshtf.train.monitoring.comparison import comparison_tables, draw_comparison, read_runs
 from meshtf_programs.command_lines.compare import PROGRAM, answer, complain, help_text, parse
@@ -24,9 +25,11 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Compares the runs in the arguments, which begin with the program's name. Returns the exit status."""
-    if (status := answer(arguments)) is not None:
-        return status
     try:
+        if is_left_to_process_0():
+            return ExitStatus.DONE
+        if (status := answer(arguments)) is not None:
+            return status
         return compare(*parse(arguments))
     except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

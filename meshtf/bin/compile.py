@@ -10,7 +10,6 @@ import tensorflow as tf
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings
 from meshtf.bin.shared.output_file import check_can_be_written, check_overwrites_no_configuration
 from meshtf.bin.shared.run_program import run_program
@@ -35,9 +34,7 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Compiles, and returns the exit status."""
-    if is_left_to_process_0():
-        return ExitStatus.DONE
-    return run_program(command_line(), prepare, arguments)
+    return run_program(command_line(), prepare, arguments, has_mesh=False)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

@@ -11,7 +11,6 @@ from typing import Any
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.bin.shared.decoding_flags import decoding_of, given_options
 from meshtf.bin.shared.output_file import check_folder_can_be_made
 from meshtf.bin.shared.run_program import run_program
@@ -38,9 +37,7 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Exports, and returns the exit status."""
-    if is_left_to_process_0():
-        return ExitStatus.DONE
-    return run_program(command_line(), prepare, arguments)
+    return run_program(command_line(), prepare, arguments, has_mesh=False)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

@@ -28,7 +28,7 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Translates, and returns the exit status."""
-    return run_program(command_line(), prepare, with_source(arguments))
+    return run_program(command_line(), prepare, with_source(arguments), has_mesh=False)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

@@ -12,7 +12,6 @@ from absl import flags
 
 from meshtf.bin.layouts.chosen_layout import read_with_layout, search_effort, told_progress
 from meshtf.bin.layouts.plan_layouts import LayoutPlanner
-from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings, run_files
 from meshtf.bin.shared.output_file import (
     check_can_be_written,
@@ -50,9 +49,7 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Plans, and returns the exit status."""
-    if is_left_to_process_0():
-        return ExitStatus.DONE
-    return run_program(command_line(), prepare, arguments)
+    return run_program(command_line(), prepare, arguments, has_mesh=False)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

@@ -35,7 +35,7 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Measures, and returns the exit status."""
-    return run_program(command_line(), prepare, arguments)
+    return run_program(command_line(), prepare, arguments, has_mesh=False)
 
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:

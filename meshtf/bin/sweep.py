@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import shutil
 import sys
@@ -26,11 +27,17 @@ from meshtf.train.sweeps.sweep_folder import ENDED, FAILED, WAITING, SweepFolder
 from meshtf.train.sweeps.sweep_picture import draw_sweep
 from meshtf.train.sweeps.sweep_results import results_table, sweep_results, write_results
 from meshtf.train.sweeps.trials import Trial, first_values, grid, numbered, samples
+from meshtf_programs.command_lines.shared.command_line import FlagError
 from meshtf_programs.command_lines.sweep import PROGRAM, command_line
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.launching.launched import MESHTF_LAUNCH
 from meshtf_programs.user_paths import user_path
 
 __all__ = ["PROGRAM", "command_line", "main", "run"]
+
+_LAUNCHED = """\
+meshtf-launch has started this process as one of several, and a sweep starts its trials itself. Start meshtf-sweep
+alone, and give --launch='meshtf-launch --processes=N --', which starts each trial so."""
 
 TRAIN = (sys.executable, "-m", "meshtf.bin.train")
 """The command of a trial on this machine."""
@@ -48,6 +55,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the choices, and checks the name and the kind of each."""
+    if MESHTF_LAUNCH in os.environ:
+        raise FlagError(_LAUNCHED)
     launch = launch_of(values)
     files, sweep_file = [find_gin_file(name) for name in values.gin_file], find_gin_file(values.sweep_file)
     read_configuration([*files, sweep_file], values.gin_param)

@@ -20,6 +20,7 @@ from meshtf.train.sweeps.sweep import Sweep
 from meshtf.train.sweeps.sweep_folder import WAITING, SweepFolder
 from meshtf.train.sweeps.trials import Trial
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.launching.launched import MESHTF_LAUNCH, Launched
 
 FAKE = (sys.executable, "-S", str(Path(__file__).parents[1] / "train" / "sweeps" / "fake_train.py"))
 RATE = "AdamWOptimizer.learning_rate"
@@ -119,6 +120,16 @@ def test_a_mistake_is_a_message_and_status_2(
         assert status_of([1]) == ExitStatus.DONE
     assert status_of(rates, *arguments, more=more) in (ExitStatus.BAD_CONFIGURATION, ExitStatus.FAILED)
     assert message in capsys.readouterr().err
+
+
+def test_a_sweep_is_not_started_as_several_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its trials would wait for one another."""
+    monkeypatch.setenv(MESHTF_LAUNCH, Launched(0, ("127.0.0.1:1", "127.0.0.1:2"), "").to_text())
+    assert status_of([1]) == ExitStatus.BAD_CONFIGURATION
+    assert "give --launch='meshtf-launch --processes=N --', which starts each trial so" in capsys.readouterr().err
+    assert not Path("sweeps").exists()
 
 
 def test_an_unknown_binding_has_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 from absl import flags
 
+from meshtf.bin.shared.cluster import is_left_to_process_0
 from meshtf.errors import (
     CollectiveError,
     DeviceError,
@@ -65,7 +66,11 @@ _OF_FILES = (
 
 
 def run_program(
-    command_line: CommandLine, prepare: Callable[[flags.FlagValues], Callable[[], int]], arguments: Sequence[str]
+    command_line: CommandLine,
+    prepare: Callable[[flags.FlagValues], Callable[[], int]],
+    arguments: Sequence[str],
+    *,
+    has_mesh: bool = True,
 ) -> int:
     """Runs a program. Returns its exit status.
 
@@ -74,9 +79,12 @@ def run_program(
       prepare: reads the configuration from the flags' values, and builds and checks everything. It returns a function
         that does the work.
       arguments: the arguments of the command, with its name first.
+      has_mesh: whether several processes work together on a mesh. Otherwise meshtf-launch's first process works alone.
     """
     otherwise = ExitStatus.BAD_CONFIGURATION
     try:
+        if not has_mesh and is_left_to_process_0():
+            return ExitStatus.DONE
         run = prepare(command_line.parse(arguments))
         NATIVE_OUTPUT.stop()
         otherwise = ExitStatus.FAILED

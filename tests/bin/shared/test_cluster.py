@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.bin import checkpoint, compare, export, import_gin, plan, probe, tokenize, vocab
+from meshtf.bin import compile as compile_program
 from meshtf.bin.shared.run_program import run_program
 from meshtf.cluster.cluster import Cluster
 from meshtf_programs.command_lines.shared.command_line import CommandLine
@@ -306,6 +309,25 @@ def test_cores_that_do_not_fit_the_mesh(number: int, cores: int | None, message:
     ]
     assert ended.status == ExitStatus.BAD_CONFIGURATION
     assert message in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [checkpoint, compare, compile_program, export, import_gin, plan, probe, tokenize, vocab],
+    ids=lambda program: program.PROGRAM,
+)
+def test_a_program_without_a_mesh_is_left_to_process_0(
+    program: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which says that there is no such flag, for all."""
+    for index, status in enumerate((ExitStatus.BAD_CONFIGURATION, ExitStatus.DONE)):
+        monkeypatch.setenv(MESHTF_LAUNCH, Launched(index, ("127.0.0.1:1", "127.0.0.1:2"), "").to_text())
+        assert program.main([program.PROGRAM, "--no_such_flag"]) == status
+        assert ("no_such_flag" in capsys.readouterr().err) == (index == 0)
+    monkeypatch.setenv(MESHTF_LAUNCH, "by hand")
+    assert program.main([program.PROGRAM]) == ExitStatus.BAD_CONFIGURATION
+    error = capsys.readouterr().err
+    assert error.startswith(f"{program.PROGRAM}: error: MESHTF_LAUNCH: it is not as meshtf-launch writes it")
 
 
 @pytest.mark.long
