@@ -53,7 +53,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if isinstance(training.model, TextModel):
         decoding = decoding_of(values, training)
     else:
-        decoding = configured_decoding()
+        decoding = configured_decoding(**({} if values.batch_size is None else {"batch_size": values.batch_size}))
         if useless := [name for name in given_options(values) if name != "batch_size"]:
             model = type(training.model).__name__
             raise ConfigurationError(f"--{useless[0]} has no effect on {model}, which does not generate text")

@@ -137,3 +137,10 @@ def test_a_mistake_is_a_message_and_status_2(
     captured = capsys.readouterr()
     assert captured.err.startswith("meshtf-export: error: ")
     assert message in captured.err
+
+
+def test_a_classifier_has_a_batch_of_one_row_or_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "operative_config.gin").write_text('include "digits_mlp.gin"\n')
+    given = [f"--model_dir={tmp_path}", f"--output={tmp_path / 'x'}", "--trust_config"]
+    assert status_of(*given, "--batch_size=0") == ExitStatus.BAD_CONFIGURATION
+    assert "Decoding.batch_size must be an integer, 1 or more, or None, and is 0" in capsys.readouterr().err
