@@ -47,6 +47,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         raise FlagError(f"--out={values.out}: there is no folder {path.parent}")
     check_can_be_written(values.out, "--out")
     if values.backend == "gpu":
+        if values["cores"].present:
+            raise FlagError(
+                f"--cores={values.cores} is for virtual CPUs; give --virtual=N, or none for this machine's GPUs"
+            )
         return functools.partial(write_gpu_probe, path, values.virtual)
     if values.virtual is not None:
         raise FlagError(f"--virtual={values.virtual}: virtual GPUs are measured with --backend=gpu")

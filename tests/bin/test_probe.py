@@ -46,6 +46,7 @@ def test_a_probe_writes_a_machine_that_predicts(tmp_path: Path, capsys: pytest.C
         (["--out=none/here.toml"], "--out=none/here.toml: there is no folder none"),
         (["--out=here.toml", "--cores=3"], "--cores=3: it must be an even number, as in --cores=4"),
         (["--out=here.toml", "--cores=0"], "--cores"),
+        (["--out=here.toml", "--backend=gpu", "--cores=4"], "--cores=4 is for virtual CPUs"),
     ],
 )
 def test_wrong_flags_are_refused_before_anything_is_measured(
