@@ -14,6 +14,7 @@ from meshtf_programs.command_lines.shared.command_line import (
     HELP_FLAGS,
     FlagError,
     arguments_without_flags,
+    described_flag,
     print_help,
     wrong_value,
 )
@@ -112,14 +113,13 @@ def help_text() -> str:
     usages = [f"  {PROGRAM} {name} {command.arguments}" for name, command in COMMANDS.items()]
     summaries = [f"  {name:<8}  {command.summary}" for name, command in COMMANDS.items()]
     values = define_flags()
-    described = [f"  --{name}\n{_wrapped(values[name].help or '')}" for name in (*OWN_FLAGS, TENSORFLOW_LOGS)]
+    described = [f"  --{name}\n{_wrapped(described_flag(values[name]))}" for name in (*OWN_FLAGS, TENSORFLOW_LOGS)]
     return HELP.format(
         program=PROGRAM, usages="\n".join(usages), commands="\n".join(summaries), flags="\n".join(described)
     )
 
 
 def _wrapped(text: str) -> str:
-    text = text.partition(";\n")[0]  # absl adds a line to flags that may be given several times
     return textwrap.fill(text, 118, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 

@@ -29,10 +29,12 @@ Flags:
 {flags}
 
 Exit status:
-{statuses}
+{statuses}"""
+_CONFIGURATIONS = """
 Configurations that meshtf brings along:
 {configurations}
-
+"""
+_RECIPES = """
 Recipes of layouts, for --recipe:
 {recipes}
 """
@@ -120,18 +122,23 @@ class CommandLine:
         return ""
 
     def help_text(self) -> str:
-        described = (f"  --{name}\n{_indented(self.flags[name].help or '')}" for name in self.flags)
-        configurations = sorted(path.name for path in packaged_folder().glob("*.gin"))
-        return _HELP.format(
+        described = (f"  --{name}\n{_indented(described_flag(self.flags[name]))}" for name in self.flags)
+        text = _HELP.format(
             program=self.program,
             summary=self.summary,
             usage=self.usage,
             examples="\n".join(f"  {example}" for example in self.examples),
             flags="\n".join(described),
             statuses=STATUSES,
-            configurations=_indented(", ".join(configurations)),
-            recipes="\n".join(_indented(f"{name}: {about}") for name, about in recipes().items()),
         )
+        if "gin_file" in self.flags:
+            configurations = sorted(path.name for path in packaged_folder().glob("*.gin"))
+            text += _CONFIGURATIONS.format(configurations=_indented(", ".join(configurations)))
+        if "recipe" in self.flags:
+            text += _RECIPES.format(
+                recipes="\n".join(_indented(f"{name}: {about}") for name, about in recipes().items())
+            )
+        return text
 
     def complain(self, message: str) -> None:
         print(f"{self.program}: error: {message}", file=sys.stderr)
@@ -187,7 +194,16 @@ def print_help(text: str) -> int:
     return ExitStatus.DONE
 
 
+def described_flag(flag: flags.Flag) -> str:
+    """Returns the help of a flag, without absl's addition to a flag that may be repeated, and with its default."""
+    text = (flag.help or "").partition(";\n    repeat this option")[0]
+    has_default = bool(flag.default) if flag.boolean else flag.default not in (None, "", [])
+    if not has_default or "default" in text.lower():
+        return text
+    default = f"{flag.default:g}" if isinstance(flag.default, float) else str(flag.default)
+    return f"{text} By default {default.lower() if flag.boolean else default}."
+
+
 def _indented(text: str) -> str:
-    """Returns lines of at most 100 characters, without absl's addition to the help of a flag that may be repeated."""
-    own = text.partition(";\n    repeat this option")[0]
-    return textwrap.fill(own, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    """Returns lines of at most 100 characters."""
+    return textwrap.fill(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)

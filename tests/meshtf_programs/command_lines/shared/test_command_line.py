@@ -8,7 +8,20 @@ import sys
 
 import pytest
 
-from meshtf.bin import checkpoint, compare, decode, eval, export, import_gin, plan, probe, tokenize, train, vocab  # noqa: A004
+from meshtf.bin import (
+    benchmark,
+    checkpoint,
+    compare,
+    decode,
+    eval,  # noqa: A004  # the program's name
+    export,
+    import_gin,
+    plan,
+    probe,
+    tokenize,
+    train,
+    vocab,
+)
 from meshtf.bin import compile as compile_program
 from meshtf.checkpoint.conversion.exporting import FLOATING
 from meshtf.train.data.vocabularies.train_sentencepiece import MODEL_TYPES
@@ -49,6 +62,17 @@ def test_help_offers_a_search_only_where_there_is_one() -> None:
         text = " ".join(line.help_text().split())
         assert ("auto:512" in text, "auto: the layout" in text) == ("search_seconds" in line.flags,) * 2, line.program
         assert ("as many as there are cores for" in text) == ("backend" in line.flags), line.program
+
+
+def test_help_has_defaults_and_lists_only_what_flags_take() -> None:
+    for program in (benchmark, compile_program, decode, eval, export, import_gin, plan, probe, tokenize, train, vocab):
+        line = program.command_line()
+        text = " ".join(line.help_text().split())
+        assert ("for --recipe" in text) == ("recipe" in line.flags), line.program
+        assert ("that meshtf brings along" in text) == ("gin_file" in line.flags), line.program
+    assert "each with a seed of its own. By default 5." in " ".join(benchmark.command_line().help_text().split())
+    assert "It is even. By default 8." in " ".join(probe.command_line().help_text().split())
+    assert "for huggingface alone. By default huggingface." in " ".join(checkpoint.help_text().split())
 
 
 def test_choices_of_flags_are_those_of_the_library() -> None:
