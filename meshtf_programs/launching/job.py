@@ -81,8 +81,18 @@ class Job:
         self._read_to_the_end()
         status = 0 if first is None else _shells(self._processes[first].popen.returncode)
         left = tuple(i for i, end in enumerate(own_ends) if not _is_loss(end))
-        told = (process.explained(self._last_lines.get(process.index, "")) for process in self._processes)
+        told = [process.explained(self._last_lines.get(process.index, "")) for process in self._processes]
+        if first is not None and self._asked is None:
+            told.insert(0, self._signal_of(self._processes[first]))
         return Ended(status, self._asked is not None, left, tuple(words for words in told if words))
+
+    def _signal_of(self, process: StartedProcess) -> str:
+        """Returns a sentence if a signal ended a process, which could not say so itself."""
+        number = -process.popen.returncode
+        if number <= 0:
+            return ""
+        hint = "; Linux sends it if memory is short" if number == signal.SIGKILL else ""
+        return f"process {process.index} was ended by signal {number} ({signal.strsignal(number)}){hint}"
 
     def _begin(self, process: StartedProcess) -> None:
         self._processes.append(process)

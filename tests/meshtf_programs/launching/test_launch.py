@@ -134,9 +134,12 @@ def test_a_wrong_configuration_is_not_started_again(tmp_path: Path) -> None:
 
 
 def test_a_process_that_a_signal_ends_has_a_shells_status() -> None:
-    process = launched("--processes=2", "--grace_seconds=0", *shell("kill -9 $$"))
-    process.communicate(timeout=500)
+    """And is named, because it cannot say a last word."""
+    script = f'case "${MESHTF_LAUNCH}" in *\'index": 1\'*) kill -9 $$;; esac; sleep 3600'
+    process = launched("--processes=2", "--grace_seconds=0", *shell(script))
+    _, err = process.communicate(timeout=500)
     assert process.returncode == 128 + signal.SIGKILL
+    assert err == "meshtf-launch: process 1 was ended by signal 9 (Killed); Linux sends it if memory is short\n"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
