@@ -17,6 +17,7 @@ from types import FrameType
 
 from meshtf_programs.launching.launched import MESHTF_LAUNCH
 from meshtf_programs.native_output import NATIVE_OUTPUT, Keeper
+from meshtf_programs.standard_streams import open_closed_streams
 
 TENSORFLOW_LOGS = "--tensorflow_logs"
 _ERRORS_ALONE = "2"
@@ -92,6 +93,7 @@ def sweep() -> None:
 
 def start(program: str) -> None:
     """Imports and runs a program of `meshtf.bin`, if there is work for it."""
+    open_closed_streams()
     name = f"meshtf-{program.replace('_', '-')}"
     with _ends_at_signals(name):
         status = _early_answer(program, sys.argv)

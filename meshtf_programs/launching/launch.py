@@ -17,6 +17,7 @@ from meshtf_programs.launching.launched import Launched
 from meshtf_programs.launching.restarts import BAD_USAGE, Restarts
 from meshtf_programs.launching.ssh import Host
 from meshtf_programs.launching.started_process import Here, Starter, There
+from meshtf_programs.standard_streams import open_closed_streams
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
 
@@ -27,6 +28,7 @@ _OWN_FOLDER = os.path.dirname(sys.executable)
 
 def run() -> None:
     """The console script."""
+    open_closed_streams()
     sys.exit(main(sys.argv))
 
 

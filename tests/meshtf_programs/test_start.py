@@ -32,13 +32,17 @@ train()
 
 def started(folder: Path, module: str, *arguments: str) -> subprocess.Popen[str]:
     """`meshtf-train`, where this is the text of its module."""
+    write_program(folder, module)
+    command = [sys.executable, "-c", SLOW.format(folder=str(folder)), f"--gin_file={folder}/x.gin", *arguments]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def write_program(folder: Path, module: str) -> None:
     (folder / "bin").mkdir()
     (folder / "bin" / "__init__.py").touch()
     (folder / "bin" / "train.py").write_text(module)
     (folder / "x.gin").touch()
-    command = [sys.executable, "-c", SLOW.format(folder=str(folder)), f"--gin_file={folder}/x.gin", *arguments]
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def test_every_console_script_starts_without_tensorflow() -> None:
@@ -88,3 +92,18 @@ def test_an_import_that_fails_shows_what_was_written(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert error.startswith("E0000 no library\n")
     assert "ImportError: no library" in error
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_end_no_program(closed: str, tmp_path: Path) -> None:
+    """Each file that is opened would get the number of a closed stream."""
+    module = f"""
+import pathlib
+def run():
+    print("said")
+    pathlib.Path({str(tmp_path / "done")!r}).touch()
+"""
+    write_program(tmp_path, module)
+    command = [sys.executable, "-c", SLOW.format(folder=str(tmp_path)), f"--gin_file={tmp_path}/x.gin"]
+    subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], check=True, capture_output=True, timeout=500)
+    assert (tmp_path / "done").exists()

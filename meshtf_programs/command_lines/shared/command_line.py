@@ -191,6 +191,10 @@ def print_help(text: str) -> int:
     except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.FAILED
+    except OSError as error:  # the disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
+        return ExitStatus.BAD_FILE
     return ExitStatus.DONE
 
 

@@ -126,6 +126,13 @@ def test_it_starts_again_as_often_as_allowed_with_other_ports(tmp_path: Path) ->
     assert len({each.token for each in told(out.splitlines())}) == 3
 
 
+def test_a_closed_output_blocks_no_process() -> None:
+    """More lines than a pipe holds."""
+    command = [sys.executable, "-c", "from meshtf_programs.launching.launch import run; run()", "--processes=1"]
+    script = ["sh", "-c", 'exec "$@" >&-', "sh", *command, *shell("seq 100000")]
+    assert subprocess.run(script, cwd=TREE, check=False, timeout=500).returncode == 0
+
+
 def test_a_wrong_configuration_is_not_started_again(tmp_path: Path) -> None:
     process = launched("--processes=1", "--max_restarts=9", *shell(f"echo x >> {tmp_path}/starts; exit 2"))
     process.communicate(timeout=500)

@@ -91,6 +91,7 @@ def test_a_program_that_is_imported_says_the_same(program: object, capsys: pytes
 
 
 def test_help_that_nobody_reads_to_its_end_is_no_traceback() -> None:
+    """Nor where the disk is full."""
     read, write = os.pipe()
     os.close(read)
     code = "from meshtf_programs.start import train; train()"
@@ -99,3 +100,8 @@ def test_help_that_nobody_reads_to_its_end_is_no_traceback() -> None:
             [sys.executable, "-c", code, "--help"], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (1, "")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (4, "the output cannot be written: No space left on device\n")
