@@ -181,5 +181,12 @@ def test_other_models_and_no_files_are_refused(tmp_path: Path, capsys: pytest.Ca
     for path, words in ((source, "an encoder with a decoder"), (tmp_path / "absent.gin", "No such file")):
         assert import_gin.main([import_gin.PROGRAM, str(path)]) == ExitStatus.BAD_CONFIGURATION
         assert words in capsys.readouterr().err
+    output = tmp_path / "own.gin"
+    for text in ("Training.num_steps = 3\nAdamWOptimizer.learning_rate = 0.1\n", "plain words\n", ""):
+        source.write_text(text)
+        given = [import_gin.PROGRAM, str(source), f"--output={output}"]
+        assert import_gin.main(given) == ExitStatus.BAD_CONFIGURATION
+        assert "lm.gin has no line with a counterpart in meshtf" in capsys.readouterr().err
+        assert not output.exists()
     assert import_gin.main([import_gin.PROGRAM]) == ExitStatus.BAD_CONFIGURATION
     assert "--source is needed" in capsys.readouterr().err

@@ -44,6 +44,10 @@ _NOT_AN_ENCODER_DECODER = """\
 {source} has a model of type {found!r}, and only an encoder with a decoder, "bitransformer", can be translated; \
 meshtf-train --list shows configurations of others"""
 
+_ANOTHER_FILE = """\
+{source} has no line with a counterpart in meshtf. Is it a file of Mesh TensorFlow or of T5, such as their \
+operative_config.gin? Nothing was written."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
@@ -84,7 +88,7 @@ def translated(read: GinSource, name: str) -> Translation:
       name: the name of the file in the result and in messages.
 
     Raises:
-      CheckpointError: the model is not an encoder with a decoder.
+      CheckpointError: the model is not an encoder with a decoder, or no line is Mesh TensorFlow's.
     """
     source = Source(read.bindings)
     if (found := source.value("run.model_type", default=source.value("model_type"))) not in _MODELS:
@@ -95,6 +99,8 @@ def translated(read: GinSource, name: str) -> Translation:
     losses = [
         Loss(b.line, f"{b.name} = {b.text}", outcomes[b].lost, b.file) for b in source.bindings if outcomes[b].lost
     ]
+    if all(outcome.lost and not outcome.lines for outcome in outcomes.values()):
+        raise CheckpointError(_ANOTHER_FILE.format(source=name))
     losses += [Loss(each.line, each.text, each.reason, each.file) for each in read.unread]
     losses += [Loss(0, parameter, meaning) for parameter, meaning in absent(source)]
     speaks_of_it = any(binding.plain_name.startswith(_ABOUT_OPTIMIZER) for binding in source.bindings)
