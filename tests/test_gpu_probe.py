@@ -10,7 +10,7 @@ from tests.fresh_process import run_fresh
 
 _PROGRAM = """
 from pathlib import Path
-from meshtf.bin.probe import write_gpu_probe
+from meshtf.bin.probe import open_gpus, write_gpu_probe
 from meshtf.gpu_probe import GpuProbeSizes
 from meshtf.costs import load_machine
 from meshtf.mesh_impl.pjrt.pjrt import Cores
@@ -20,7 +20,8 @@ def noted(cores, pieces, **options):
     return feed(cores, pieces, **options)
 Cores.feed = noted
 path = Path({path!r})
-assert write_gpu_probe(path, {gpus}, GpuProbeSizes(sides=(4, 8), elements=64, fed=48, chain=1, runs=2)) == 0
+open_gpus({gpus})
+assert write_gpu_probe(path, GpuProbeSizes(sides=(4, 8), elements=64, fed=48, chain=1, runs=2)) == 0
 machine = load_machine(str(path))
 print(machine.fuses, machine.products_fuse, machine.processors)
 print("inputs:", fed.count((48,)))

@@ -16,6 +16,8 @@ from meshtf.costs import machine_text
 from meshtf.errors import counted
 from meshtf.files.replaced_file import replaced_file
 from meshtf.gpu_probe import GpuProbeSizes, probe_gpus
+from meshtf.mesh_impl.pjrt.kinds import GPU
+from meshtf.mesh_impl.pjrt.of_this_process import accelerator
 from meshtf.mesh_impl.pjrt.virtual_cores import virtual_gpus
 from meshtf.mesh_impl.virtual_cpus import virtual_cpus
 from meshtf.probe import ProbeSizes, probe
@@ -51,7 +53,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
             raise FlagError(
                 f"--cores={values.cores} is for virtual CPUs; give --virtual=N, or none for this machine's GPUs"
             )
-        return functools.partial(write_gpu_probe, path, values.virtual)
+        open_gpus(values.virtual)
+        return functools.partial(write_gpu_probe, path)
     if values.virtual is not None:
         raise FlagError(f"--virtual={values.virtual}: virtual GPUs are measured with --backend=gpu")
     if values.cores % 2:
@@ -70,13 +73,18 @@ def write_probe(path: Path, sizes: ProbeSizes) -> int:
     return ExitStatus.DONE
 
 
-def write_gpu_probe(path: Path, virtual: int | None, sizes: GpuProbeSizes | None = None) -> int:
-    """Measures GPUs, or so many virtual ones, and writes the file."""
+def open_gpus(virtual: int | None) -> None:
+    """Opens this machine's GPUs, or so many virtual ones. Raises DeviceError if there is none."""
     if virtual is not None:
         virtual_gpus(virtual)
     with NATIVE_OUTPUT.kept_back():
         tf.config.set_visible_devices([], "GPU")  # TensorFlow traces and feeds, and leaves them to PJRT
         tf.config.list_logical_devices()  # this starts TensorFlow
+    accelerator(GPU, 1)
+
+
+def write_gpu_probe(path: Path, sizes: GpuProbeSizes | None = None) -> int:
+    """Measures the GPUs that are open, and writes the file."""
     machine = probe_gpus(sizes or GpuProbeSizes(), on_step=lambda what: print(f"measuring {what}", flush=True))
     with replaced_file(path) as file:
         file.write(machine_text(machine).encode())

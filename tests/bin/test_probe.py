@@ -9,6 +9,7 @@ import pytest
 import meshtf as mtf
 from meshtf.bin import probe
 from meshtf.costs import load_machine, predict
+from meshtf.errors import DeviceError
 from meshtf.mesh_impl.virtual_cpus import num_processors
 from meshtf.probe import ProbeSizes
 from meshtf.probe import probe as measured
@@ -56,6 +57,18 @@ def test_wrong_flags_are_refused_before_anything_is_measured(
     printed = capsys.readouterr()
     assert message in printed.err
     assert "measuring" not in printed.out
+
+
+def test_a_machine_without_gpus_is_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(virtual: int | None) -> None:
+        raise DeviceError("a GPU was asked for, and none can be used")
+
+    monkeypatch.setattr(probe, "open_gpus", none)
+    given = [probe.PROGRAM, f"--out={tmp_path / 'gpu.toml'}", "--backend=gpu"]
+    assert probe.main(given) == ExitStatus.BAD_CONFIGURATION
+    assert "none can be used" in capsys.readouterr().err
 
 
 def test_a_folder_is_refused_before_anything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
