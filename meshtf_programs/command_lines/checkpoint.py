@@ -73,7 +73,7 @@ class Options:
     format: str = HUGGINGFACE
     rules: str = ""
     config: str = ""
-    dtype: str = ""
+    dtype: str | None = None
     is_strict: bool = True
     with_slots: bool = False
     ignored_keys: tuple[str, ...] = ()
@@ -222,8 +222,8 @@ def define_weights_flags(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_enum(
         "dtype",
-        "",
-        ["", *DTYPES],
+        None,
+        DTYPES,
         "The type of floating numbers: of the variables after `import`, float32 by default, or in the files of "
         "`export`, by default as before the import.",
         flag_values=values,

@@ -177,6 +177,7 @@ def test_convert(run: Run, saved: Path, tmp_path: Path, suffix: str) -> None:
         (["compare", "x", "y", "--tolerance=nan"], "--tolerance must be a finite number, and is nan"),
         (["compare", "x", "y", "--tolerance=1", "--tolerance=2"], "--tolerance is given 2 times, but takes one value"),
         (["import", "x", "y", "--rules="], "--rules is empty"),
+        (["import", "x", "y", "--dtype="], "flag --dtype=: value should be one of <float32|float16|bfloat16>"),
         (["show", ""], "a path is empty: meshtf-checkpoint show CHECKPOINT [--pattern=EXPRESSION]"),
         (["--output=x"], 'there is no command ""'),
     ],
