@@ -222,8 +222,10 @@ class TrainingRun:
                     self._log.write(report.step, report.values, report.vectors)
                 self._tell(self._callbacks.step, report)
                 self._do_what_is_due(ahead, batches, saver)
-        except CallbackError:
-            self._finish(ahead)
+        except (CallbackError, ProcessLostError) as error:
+            # Of a failure that only this process knows, the others wait for its next meeting, and not for these steps.
+            if self._agreement.cluster is None or error is self._shared_failure:
+                self._finish(ahead)
             raise
 
     def _steps_to_start(self, ahead: StepsAhead) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import time
 from collections.abc import Callable
@@ -13,9 +14,15 @@ import pytest
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
 from meshtf.cluster.cluster import Cluster
-from meshtf.errors import ClusterError, DeviceError
+from meshtf.errors import ClusterError, DeviceError, MeshtfError
 from meshtf.testing import assert_close
+from meshtf.train import Callback, RunFolder, StepReport, Trainer, TrainingRun
+from meshtf.train import Run as RunOfCallbacks
+from meshtf.train.runs.agreement import Agreement
+from meshtf.train.runs.resuming import resumed_start
+from meshtf.train.runs.signals import StopRequest
 from tests.cluster.joined_processes import JoinedProcesses
+from tests.cluster.small_trainings import Small
 from tests.cluster.test_training_over_processes import LAYOUT, STEPS, Run, X, mesh, same_bits
 
 pytestmark = pytest.mark.timeout(600)
@@ -83,6 +90,38 @@ def test_two_processes_train_as_virtual_cpus(two_processes: JoinedProcesses, tmp
         assert "ClusterError" in own["another program"]
         assert "process 0: bucket_bytes=0\n  process 1: bucket_bytes=1" in own["another program"]
     assert np.isfinite(found[0]["results"][0])
+
+
+class Failing(Callback):
+    """Fails after step 5."""
+
+    def on_step(self, run: RunOfCallbacks, report: StepReport) -> None:
+        if report.step == 5:
+            raise ValueError("its own fault")
+
+
+def train_until_a_callback_fails(cluster: Cluster, folder: Path) -> tuple[str, str, list[int]]:
+    """In process 1. Two further steps have been started by then."""
+    mtf.virtual_tpu(4)
+    training = dataclasses.replace(Small("digits_mlp", 8, "rows:8").training(), num_steps=12, log_every=1)
+    trainer = Trainer(training, mtf.TpuMeshImpl(training.mesh_shape, training.layout))
+    callbacks = [Failing()] if cluster.process_index == 1 else []
+    with Agreement.of_this_process().own_folder(RunFolder.made(folder)) as own:
+        run = TrainingRun(trainer, own, resumed_start(trainer, own), StopRequest(), callbacks)
+        with pytest.raises(MeshtfError) as caught:
+            run.run()
+    return type(caught.value).__name__, str(caught.value), CheckpointFolder(folder / "checkpoints").steps()
+
+
+def test_a_callback_that_fails_in_one_process_lets_all_finish_their_started_steps(
+    two_processes: JoinedProcesses, tmp_path: Path
+) -> None:
+    other, failing = two_processes.run(train_until_a_callback_fails, tmp_path)
+    assert (failing[0], other[0]) == ("CallbackError", "ProcessLostError")
+    assert "has failed: callback Failing failed in on_step after step 5: ValueError: its own fault" in other[1]
+    for _, said, steps in (other, failing):
+        assert "The same command resumes from the checkpoint of step 7" in said
+        assert steps == [7]
 
 
 def step_for_ever(cluster: Cluster, folder: Path) -> None:
