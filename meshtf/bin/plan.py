@@ -15,6 +15,7 @@ from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings, run_files
 from meshtf.bin.shared.output_file import (
     check_can_be_written,
+    check_is_no_device,
     check_overwrites_no_configuration,
     check_overwrites_no_input,
 )
@@ -82,13 +83,14 @@ def _check_output_flags(values: flags.FlagValues) -> None:
     """Checks --html, --json, --full, --serve and --port, before anything is planned.
 
     Raises:
-      FlagError: if one of them would have no effect.
+      FlagError: if one of them would have no effect, or the file of --html is a device.
       OSError: if the file of --html cannot be written.
     """
     if useless := [flag for flag in ("html", "json", "full") if values.serve and values[flag].value]:
         raise FlagError(_NOT_SERVED.format(flag=useless[0]))
     if values.port and not values.serve:
         raise FlagError(_NO_PORT)
+    check_is_no_device(values.html, "--html")
     check_can_be_written(values.html, "--html")
 
 

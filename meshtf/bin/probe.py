@@ -10,7 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 from absl import flags
 
-from meshtf.bin.shared.output_file import check_can_be_written
+from meshtf.bin.shared.output_file import check_can_be_written, check_is_no_device
 from meshtf.bin.shared.run_program import run_program
 from meshtf.costs import machine_text
 from meshtf.errors import counted
@@ -47,6 +47,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         raise FlagError(f"--out={values.out}: the name of a machine file must end in .toml")
     if not path.parent.is_dir():
         raise FlagError(f"--out={values.out}: there is no folder {path.parent}")
+    check_is_no_device(values.out, "--out")
     check_can_be_written(values.out, "--out")
     if values.backend == "gpu":
         if values["cores"].present:

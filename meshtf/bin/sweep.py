@@ -13,7 +13,7 @@ from pathlib import Path
 from absl import flags
 from rich.console import Console
 
-from meshtf.bin.shared.output_file import check_overwrites_no_configuration
+from meshtf.bin.shared.output_file import check_is_no_device, check_overwrites_no_configuration
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.replaced_file import replace_file
@@ -57,6 +57,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads the choices, and checks the name and the kind of each."""
     if MESHTF_LAUNCH in os.environ:
         raise FlagError(_LAUNCHED)
+    check_is_no_device(values.write_jobs, "--write_jobs")
     launch = launch_of(values)
     files, sweep_file = [find_gin_file(name) for name in values.gin_file], find_gin_file(values.sweep_file)
     read_configuration([*files, sweep_file], values.gin_param)

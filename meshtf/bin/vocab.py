@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from meshtf.bin.shared.output_file import check_overwrites_no_input
+from meshtf.bin.shared.output_file import check_is_no_device, check_overwrites_no_input
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError
@@ -40,6 +40,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         raise ConfigurationError(
             f"give either --files or --python_library, the text to train on\nSee {PROGRAM} --help."
         )
+    check_is_no_device(values.output, "--output")
     output = user_path(values.output)
     if values.python_library:
         return functools.partial(train, python_library(), output, values)

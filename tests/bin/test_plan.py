@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
 import socket
 from pathlib import Path
@@ -198,6 +199,14 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_is_planned(
         assert why in error
         assert str(tmp_path) in error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_page_replaces_no_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main([*DIGITS, f"--html={pipe}"]) == 2
+    assert f"--html={pipe} is a device or a pipe" in capsys.readouterr().err
+    assert pipe.is_fifo()
 
 
 def test_a_page_does_not_overwrite_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shlex
 import signal
 import sys
@@ -77,6 +78,9 @@ def test_commands_are_written_for_trials_that_have_not_ended() -> None:
     given = [f"--gin_param={RATE} = 2", f"--model_dir={Path.cwd()}/sweeps/rates/trial_001"]
     launch = ["meshtf-launch", "--processes=2", "--", "meshtf-train", "--gin_file=digits_mlp.gin"]
     assert shlex.split(line) == [*launch, *given]
+    os.mkfifo("pipe")
+    assert status_of([1, 2], "--write_jobs=pipe") == ExitStatus.BAD_CONFIGURATION
+    assert Path("pipe").is_fifo()
 
 
 def test_a_signal_stops_the_trials_which_wait_for_the_next_command(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from meshtf_programs.user_paths import user_path
 _THIS_COMMAND = "this command"
 _IS_READ = "{given}={output} would overwrite {path}, which {flag} reads; give another {given}"
 
+_IS_DEVICE = "{given}={output} is a device or a pipe, whose place the file would take; give the name of a file"
+
 
 def check_overwrites_no_input(
     output: str | None, flag: str, paths: Iterable[str | os.PathLike[str]], given: str = "--output"
@@ -42,6 +44,24 @@ def check_overwrites_no_configuration(output: str | None, given: str = "--output
     `output` and `given` are as in `check_overwrites_no_input`. Call this after the configuration is read.
     """
     check_overwrites_no_input(output, _THIS_COMMAND, files_read(), given)
+
+
+def check_is_no_device(output: str | None, given: str) -> None:
+    """Checks that a file that is written beside its name, and then renamed, takes the place of no device.
+
+    Args:
+      output: the file to write, as the user gave it; None if there is none.
+      given: the flag that names it, as "--html".
+
+    Raises:
+      FlagError: if the output is a device or a pipe, such as /dev/null, or /dev/stdout.
+    """
+    if output is None:
+        return
+    path = user_path(output)
+    is_standard_stream = path.is_symlink() and path.absolute().parent == Path("/dev")
+    if is_standard_stream or (path.exists() and not path.is_file() and not path.is_dir()):
+        raise FlagError(_IS_DEVICE.format(given=given, output=output))
 
 
 def check_can_be_written(output: str | None, given: str) -> None:

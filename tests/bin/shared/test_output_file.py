@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from meshtf.bin.shared.output_file import check_folder_can_be_made, check_overwrites_no_input
+from meshtf.bin.shared.output_file import (
+    check_folder_can_be_made,
+    check_is_no_device,
+    check_overwrites_no_input,
+)
 from meshtf_programs.command_lines.shared.command_line import FlagError
 
 
@@ -33,3 +37,15 @@ def test_a_folder_below_a_file_cannot_be_made(tmp_path: Path) -> None:
     check_folder_can_be_made(tmp_path / "new" / "folder", "--output")
     with pytest.raises(NotADirectoryError, match=r"--output would be below a file: .*file"):
         check_folder_can_be_made(tmp_path / "file" / "new" / "folder", "--output")
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    """A superuser could rename a file to /dev/null, and then no program of the machine would have the device."""
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.touch()
+    for output in (None, str(file), str(tmp_path), str(tmp_path / "new")):
+        check_is_no_device(output, "--html")
+    for output in (str(pipe), "/dev/null", "/dev/stdout"):
+        with pytest.raises(FlagError, match=f"--html={output} is a device or a pipe, whose place the file would take"):
+            check_is_no_device(output, "--html")
