@@ -13,6 +13,7 @@ from meshtf.bin.shared.run_program import run_program
 from meshtf.checkpoint.conversion.operative_config import read_source
 from meshtf.compat.mesh_tensorflow_gin.translation import Translation, translated
 from meshtf.errors import CheckpointError
+from meshtf.files.replaced_file import replace_file
 from meshtf.train.configuration import ConfigurationError
 from meshtf_programs.command_lines.import_gin import PROGRAM, command_line, with_source
 from meshtf_programs.exit_status import ExitStatus
@@ -52,7 +53,7 @@ def write(translation: Translation, output: Path | None) -> int:
     if output is None:
         print(translation.text)
     else:
-        output.write_text(translation.text)
+        replace_file(output, translation.text.encode())
         print(f"written to: {output}")
     if translation.losses:
         print(_losses_text(translation), file=sys.stderr)

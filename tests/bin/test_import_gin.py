@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import gin
@@ -173,6 +174,20 @@ def test_a_batch_of_no_size_is_a_line_that_is_lost(
     source.write_text("run.model_type = 'bitransformer'\nrun.batch_size = ('tokens_per_batch', 64)\n")
     assert import_gin.main([import_gin.PROGRAM, str(source)]) == ExitStatus.DONE
     assert capsys.readouterr().err.startswith("1 line has no counterpart:\n  line 2: run.batch_size")
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command would refuse to write over it."""
+    source, output = tmp_path / "operative_config.gin", tmp_path / "own.gin"
+    source.write_text(CONFIG)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        status = import_gin.main([import_gin.PROGRAM, str(source), f"--output={output}"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (status, "File too large" in capsys.readouterr().err) == (ExitStatus.BAD_FILE, True)
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_other_models_and_no_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
