@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.checkpoint.conversion.family_parts import copy_rules
 from meshtf.checkpoint.conversion.huggingface import CONFIGURATION, copy_companions, read_json
-from meshtf.errors import CheckpointError
+from meshtf.errors import SaveError
 from meshtf_programs.strict_json import json_text
 
 MODEL_GIN, ORIGINAL, RULES, DTYPES = "model.gin", "original", "rules.toml", "dtypes.json"
@@ -85,4 +85,4 @@ class ImportedFolder:
             copy_rules(rules, self.rules)
             return copy_companions(source, self.original)
         except OSError as error:
-            raise CheckpointError(f"{self.original} cannot be written: {error.strerror or error}") from error
+            raise SaveError(f"{self.original} cannot be written: {error.strerror or error}") from error

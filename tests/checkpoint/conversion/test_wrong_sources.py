@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from meshtf.checkpoint.conversion import imported_folder
 from meshtf.checkpoint.conversion.family import packaged_families
 from meshtf.train.configuration import OPERATIVE_CONFIG
 from tests.checkpoint.conversion.imported_models import MODELS, run
@@ -314,6 +316,18 @@ def test_rules_that_cannot_be_are_told_of(text: str, tmp_path: Path, capsys: pyt
     assert run("import", MODELS / "gpt2", tmp_path / "imported", f"--rules={rules}") == 2
     error = capsys.readouterr().err
     assert re.search(f"the rules {rules} cannot be read: {WRONG_RULES[text]}", error, re.DOTALL), error
+
+
+def test_a_full_disk_is_a_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(imported_folder, "copy_rules", full)
+    assert run("import", MODELS / "gpt2", tmp_path / "imported") == 4
+    assert f"{tmp_path / 'imported' / 'original'} cannot be written: No space left" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_own_rules_that_make_another_model_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
