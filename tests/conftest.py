@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import tempfile
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     XLA compiles a segment anew for each device of each process, unless it finds it in a folder: one of this run alone,
     so that each run compiles everything once. A process that must compile for itself clears TF_XLA_FLAGS.
     """
-    if config.option.seed is None:  # processes that run tests beside others are given the options of the first
+    if hasattr(config, "workerinput"):
+        config.option.seed = config.workerinput["seed"]
+    elif config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(10**6)
     if not hasattr(config, "workerinput"):
         config.stash[COMPILED] = tempfile.mkdtemp(prefix="compiled")
@@ -41,6 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
         gc.disable()  # until all tests are collected: imports leave little garbage, and collections would take a fifth
         config.pluginmanager.import_plugin("tests.sixteen_cpus")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Gives a process that runs tests the seed that is printed."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_xdist_auto_num_workers() -> int:
