@@ -25,9 +25,18 @@ from tests.meshtf_programs.launching.ended import assert_all_end, is_running
 TREE = Path(__file__).parents[3]
 
 
-def launched(*arguments: str) -> subprocess.Popen[str]:
+def launched(*arguments: str, ignored: Sequence[signal.Signals] = ()) -> subprocess.Popen[str]:
+    """The launcher with these signals ignored and no others, even if the tests run in the background or under nohup."""
     command = [sys.executable, "-m", "meshtf_programs.launching.launch", *arguments]
-    return subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    inherited = {
+        number: signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGHUP)
+    }
+    try:
+        return subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        for number, handler in inherited.items():
+            signal.signal(number, handler)
 
 
 def shell(script: str) -> list[str]:
@@ -101,11 +110,7 @@ def test_signals_are_passed_on_and_end_restarts(number: signal.Signals) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_is_ignored_stays_ignored(number: signal.Signals) -> None:
     """As SIGHUP is under nohup, and SIGINT in the background of a script."""
-    ignored = signal.signal(number, signal.SIG_IGN)  # the launcher inherits it
-    try:
-        process = launched("--processes=1", *shell("echo ready; sleep 1; echo done"))
-    finally:
-        signal.signal(number, ignored)
+    process = launched("--processes=1", *shell("echo ready; sleep 1; echo done"), ignored=[number])
     assert process.stdout is not None
     assert process.stdout.readline() == "[0] ready\n"
     process.send_signal(number)
