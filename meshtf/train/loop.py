@@ -223,7 +223,7 @@ class TrainingRun:
                 self._tell(self._callbacks.step, report)
                 self._do_what_is_due(ahead, batches, saver)
         except (CallbackError, ProcessLostError) as error:
-            # Of a failure that only this process knows, the others wait for its next meeting, and not for these steps.
+            # If only this process knows of the failure, the others wait for its next meeting, and not for these steps.
             if self._agreement.cluster is None or error is self._shared_failure:
                 self._finish(ahead)
             raise

@@ -34,7 +34,7 @@ class NoamSchedule(Schedule):
     warmup_steps: float = 10_000
     linear_decay_fraction: float = 0.1
     multiplier: float = 1.0
-    offset: int = 0
+    offset: float = 0
 
     def __post_init__(self) -> None:
         check_kinds(self)
@@ -70,7 +70,7 @@ class SlantedTriangularSchedule(Schedule):
     cut_fraction: float = 0.1
     ratio: float = 32.0
     max_learning_rate: float = 0.01
-    start_step: int = 0
+    start_step: float = 0
 
     def __post_init__(self) -> None:
         check_kinds(self)

@@ -200,6 +200,7 @@ class RunFolder:
 
     @property
     def lock_file(self) -> Path:
+        """The file that a training locks, so that no other one starts in the folder."""
         return self.path / ".lock"
 
     @property

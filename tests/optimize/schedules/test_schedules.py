@@ -30,7 +30,7 @@ SCHEDULES: list[tuple[optimize.Schedule, Callable[[int], float]]] = [
     (optimize.PolynomialSchedule(0.5, 40, 0.1, 3.0), lambda s: 0.1 + 0.4 * (1 - min(s / 40, 1)) ** 3),
     (optimize.CosineSchedule(0.5, 40, 0.1), lambda s: 0.1 + 0.4 * (1 + math.cos(math.pi * min(s / 40, 1))) / 2),
     (optimize.InverseSquareRootSchedule(2.0, 9), lambda s: 2 / math.sqrt(max(s, 9))),
-    (optimize.WarmUpSchedule(10, 0.4, start=0.2), lambda s: 0.2 + 0.2 * min(s / 10, 1)),
+    (optimize.WarmUpSchedule(1e1, 0.4, start=0.2), lambda s: 0.2 + 0.2 * min(s / 10, 1)),
     (
         optimize.WarmUpSchedule(10, optimize.CosineSchedule(0.4, 40)),
         lambda s: 0.4 * s / 10 if s < 10 else 0.4 * (1 + math.cos(math.pi * min((s - 10) / 40, 1))) / 2,
@@ -45,13 +45,13 @@ SCHEDULES: list[tuple[optimize.Schedule, Callable[[int], float]]] = [
         lambda s: 0.5 * min(s / 10, 1) / math.sqrt(max(s, 10)),
     ),
     (
-        optimize.NoamSchedule(50, 9, 0.2, multiplier=3.0, offset=2),
+        optimize.NoamSchedule(50, 9, 0.2, multiplier=3.0, offset=2.0),
         lambda s: 3 / math.sqrt(max(s - 2, 9)) * min(1, max(0, (50 - s) / 10)),
     ),
     (optimize.NoamSchedule(50, 9, 0.0, multiplier=3.0), lambda s: 3 / math.sqrt(max(s, 9))),
     (optimize.OffsetSchedule(30, optimize.LinearSchedule(0.5, 0.1, 40)), lambda s: 0.5 - 0.4 * min((s + 30) / 40, 1)),
     (
-        optimize.SlantedTriangularSchedule(45, 0.2, 16, 0.1, start_step=5),
+        optimize.SlantedTriangularSchedule(45.0, 0.2, 16, 0.1, start_step=5.0),
         lambda s: 0.1 * (1 + 15 * triangle(max(s - 5, 0), cut=8, total=40)) / 16,
     ),
 ]
