@@ -1,9 +1,11 @@
-"""Standard streams that are closed, as a shell's `>&-` or `<&-` closes them."""
+"""Standard streams that are closed, as a shell's `>&-` or `<&-` closes them, and output that nobody can take."""
 
 from __future__ import annotations
 
 import os
 import sys
+
+from meshtf_programs.exit_status import ExitStatus
 
 
 def open_closed_streams() -> None:
@@ -18,3 +20,24 @@ def open_closed_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it stays open as long as the process runs
+
+
+def print_text(text: str) -> int:
+    """Prints the text, and returns the exit status of a program that has no more work."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        discard_output()
+        return ExitStatus.FAILED
+    except OSError as error:  # the disk is full
+        discard_output()
+        print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
+        return ExitStatus.BAD_FILE
+    return ExitStatus.DONE
+
+
+def discard_output() -> None:
+    """Connects standard output to the null device. Call it when the reader has read enough, as `| head` does: Python
+    would otherwise write the rest when the process ends, and fail again.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

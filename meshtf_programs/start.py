@@ -91,6 +91,14 @@ def sweep() -> None:
     start("sweep")
 
 
+def launch() -> None:
+    """Starts the processes of another program. It needs neither TensorFlow nor flags of its own from absl."""
+    open_closed_streams()
+    with _ends_at_signals("meshtf-launch"):
+        launcher = importlib.import_module("meshtf_programs.launching.launch")
+    launcher.run()
+
+
 def start(program: str) -> None:
     """Imports and runs a program of `meshtf.bin`, if there is work for it."""
     open_closed_streams()

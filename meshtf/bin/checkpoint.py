@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,7 @@ from meshtf_programs.command_lines.checkpoint import (
     parse,
 )
 from meshtf_programs.command_lines.shared.command_line import FlagError
+from meshtf_programs.standard_streams import discard_output
 from meshtf_programs.user_paths import UserPathError, user_path
 
 _REMOTE = """\
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         return WORK[command](list(map(place_of, paths)), options)
     except FlagError as error:
         return complain(f"{error}\nSee {PROGRAM} --help.", BAD_USAGE)
-    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        discard_output()
         return DIFFERENT_OR_DAMAGED
     except DamagedCheckpointError as error:
         return complain(str(error), DIFFERENT_OR_DAMAGED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from meshtf.errors import MeshtfError
 from meshtf.train.monitoring.comparison import comparison_tables, draw_comparison, read_runs
 from meshtf_programs.command_lines.compare import PROGRAM, answer, complain, help_text, parse
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.standard_streams import discard_output
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
 
@@ -31,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
         if (status := answer(arguments)) is not None:
             return status
         return compare(*parse(arguments))
-    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        discard_output()
         return ExitStatus.FAILED
     except MeshtfError as error:
         return complain(str(error), ExitStatus.BAD_CONFIGURATION)

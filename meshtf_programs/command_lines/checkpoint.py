@@ -15,12 +15,12 @@ from meshtf_programs.command_lines.shared.command_line import (
     FlagError,
     arguments_without_flags,
     described_flag,
-    print_help,
     wrong_value,
 )
 from meshtf_programs.command_lines.shared.flag_groups import define_tensorflow_logs
 from meshtf_programs.command_lines.shared.path_flags import define_path
 from meshtf_programs.nearest import nearest
+from meshtf_programs.standard_streams import print_text
 from meshtf_programs.user_paths import UserPathError, user_path
 
 PROGRAM = "meshtf-checkpoint"
@@ -100,7 +100,7 @@ class Command:
 def answer(arguments: Sequence[str]) -> int | None:
     """Prints the help, or the error in the arguments, and returns the exit status. Returns None if there is work."""
     if len(arguments) < 2 or HELP_FLAGS & set(arguments[1:]):
-        status = print_help(help_text())
+        status = print_text(help_text())
         return status if len(arguments) > 1 else BAD_USAGE
     try:
         parse(arguments)

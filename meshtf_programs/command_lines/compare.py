@@ -12,11 +12,11 @@ from meshtf_programs.command_lines.shared.command_line import (
     HELP_FLAGS,
     FlagError,
     arguments_without_flags,
-    print_help,
     wrong_value,
 )
 from meshtf_programs.command_lines.shared.path_flags import define_path
 from meshtf_programs.exit_status import ExitStatus
+from meshtf_programs.standard_streams import print_text
 from meshtf_programs.user_paths import user_path
 
 PROGRAM = "meshtf-compare"
@@ -51,7 +51,7 @@ _OUTPUT = "The picture, a PNG; by default compare.png in the current folder. Emp
 def answer(arguments: Sequence[str]) -> int | None:
     """Prints the help, or the error in the arguments, and returns the exit status. Returns None if there is work."""
     if HELP_FLAGS & set(arguments[1:]):
-        return print_help(help_text())
+        return print_text(help_text())
     try:
         parse(arguments)
     except FlagError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 from meshtf_programs.addresses import LARGEST_PORT, AddressFault, bare_host
 from meshtf_programs.launching.launched import MESHTF_LAUNCH
 from meshtf_programs.nearest import nearest
+from meshtf_programs.standard_streams import print_text
 
 PROGRAM = "meshtf-launch"
 _PORT = 4040
@@ -33,6 +35,7 @@ TensorFlow's servers listen on every address of this machine: keep it in a priva
 exit status:
   0      all processes are done
   2      a flag or the configuration is wrong; also the program's own
+  4      the help or the commands cannot be written: the disk is full
   126    the processes cannot be started: the program may not be executed, or they are too many
   127    there is no such program
   255    ssh did not reach a host
@@ -111,6 +114,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageFault(message.removeprefix("argument "))
+
+    def print_help(self, file: object = None) -> NoReturn:
+        """Prints the help, and ends the process, with another status if the output cannot be written."""
+        del file
+        sys.exit(print_text(self.format_help()))
 
     @property
     def known_flags(self) -> list[str]:

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.launching.command_line import PROGRAM, UsageFault, help_text, parse
 from meshtf_programs.launching.free_ports import free_ports
 from meshtf_programs.launching.job import Ended, Job
@@ -17,7 +18,7 @@ from meshtf_programs.launching.launched import Launched
 from meshtf_programs.launching.restarts import BAD_USAGE, Restarts
 from meshtf_programs.launching.ssh import Host
 from meshtf_programs.launching.started_process import Here, Starter, There
-from meshtf_programs.standard_streams import open_closed_streams
+from meshtf_programs.standard_streams import print_text
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
 
@@ -28,7 +29,6 @@ _OWN_FOLDER = os.path.dirname(sys.executable)
 
 def run() -> None:
     """The console script."""
-    open_closed_streams()
     sys.exit(main(sys.argv))
 
 
@@ -40,8 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         return _complain(f"{fault}\nSee {PROGRAM} --help.", BAD_USAGE)
     hosts = [Host(name, os.getcwd(), _OWN_FOLDER) for name in options.hosts or ()]
     if hosts and not options.ssh:
-        print(commands_for_hosts(options, hosts))
-        return 0
+        return print_text(commands_for_hosts(options, hosts))
     program = "ssh" if hosts else options.command[0]
     found = shutil.which(program) or (None if hosts else shutil.which(program, path=_OWN_FOLDER))
     if found is None and (file := shutil.which(program, mode=os.F_OK)) is not None:
@@ -56,6 +55,8 @@ def main(arguments: Sequence[str]) -> int:
         return restarts.run(lambda left: run_once(options, command, [starters[i] for i in left]))
     except OSError as error:
         return _complain(_why_not_started(error, found, len(starters)), _NOT_STARTED)
+    except KeyboardInterrupt:  # between two starts
+        return _complain("interrupted", ExitStatus.INTERRUPTED)
 
 
 def _why_not_started(error: OSError, program: str, number: int) -> str:
@@ -83,14 +84,14 @@ def run_once(options: argparse.Namespace, command: Sequence[str], starters: Sequ
 
 
 def commands_for_hosts(options: argparse.Namespace, hosts: Sequence[Host]) -> str:
-    """Returns the commands to type by hand: one ssh command for each host, in the same folder as here."""
+    """Returns lines with the commands to type by hand: one ssh command for each host, in the same folder as here."""
     token = secrets.token_hex(16)
     addresses = tuple(host.address(options.port) for host in hosts)
     lines = [f"# {len(hosts)} processes; start all of them. Whoever knows the token can join: keep it to yourself."]
     for index, host in enumerate(hosts):
         launched = Launched(index, addresses, token, options.cores_per_process)
         lines.append(host.command_by_hand(options.command, launched))
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,9 +24,10 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.gin_files.bindings import where_written
 from meshtf.train.gin_files.errors import explained, user_frames, without_calls
 from meshtf.train.runs.agreement import Agreement
-from meshtf_programs.command_lines.shared.command_line import CommandLine, FlagError, HelpWanted, print_help
+from meshtf_programs.command_lines.shared.command_line import CommandLine, FlagError, HelpWanted
 from meshtf_programs.exit_status import ExitStatus
 from meshtf_programs.native_output import NATIVE_OUTPUT
+from meshtf_programs.standard_streams import discard_output, print_text
 from meshtf_programs.user_paths import UserPathError
 
 _BAD_FILE = "a file cannot be read or written: {error}"
@@ -90,12 +89,12 @@ def run_program(
         otherwise = ExitStatus.FAILED
         return run()
     except HelpWanted as wanted:
-        return print_help(str(wanted))
+        return print_text(str(wanted))
     except FlagError as error:
         command_line.complain(str(error))
         return ExitStatus.BAD_CONFIGURATION
-    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        discard_output()
         return ExitStatus.FAILED
     except KeyboardInterrupt as interrupt:
         command_line.complain("interrupted")

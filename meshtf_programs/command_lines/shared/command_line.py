@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Sequence
@@ -15,6 +14,7 @@ from absl import flags
 from meshtf_programs.command_lines.shared.flag_groups import define_tensorflow_logs
 from meshtf_programs.exit_status import STATUSES, ExitStatus
 from meshtf_programs.packaged_configurations import listed_configurations, packaged_folder, recipes
+from meshtf_programs.standard_streams import print_text
 
 _HELP = """\
 {program} {summary}
@@ -88,7 +88,7 @@ class CommandLine:
             if "gin_param" in values:
                 _check_names(values)
         except HelpWanted as wanted:
-            return print_help(str(wanted))
+            return print_text(str(wanted))
         except FlagError as error:
             self.complain(str(error))
             return ExitStatus.BAD_CONFIGURATION
@@ -182,20 +182,6 @@ def _check_names(values: flags.FlagValues) -> None:
         )
     except UnknownNameError as error:
         raise FlagError(str(error)) from None
-
-
-def print_help(text: str) -> int:
-    """Prints the help, and returns the exit status."""
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:  # the reader of the output has read enough, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitStatus.FAILED
-    except OSError as error:  # the disk is full
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"the output cannot be written: {error.strerror}", file=sys.stderr)
-        return ExitStatus.BAD_FILE
-    return ExitStatus.DONE
 
 
 def described_flag(flag: flags.Flag) -> str:

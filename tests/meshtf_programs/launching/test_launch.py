@@ -133,7 +133,7 @@ def test_it_starts_again_as_often_as_allowed_with_other_ports(tmp_path: Path) ->
 
 def test_a_closed_output_blocks_no_process() -> None:
     """More lines than a pipe holds."""
-    command = [sys.executable, "-c", "from meshtf_programs.launching.launch import run; run()", "--processes=1"]
+    command = [sys.executable, "-c", "from meshtf_programs.start import launch; launch()", "--processes=1"]
     script = ["sh", "-c", 'exec "$@" >&-', "sh", *command, *shell("seq 100000")]
     assert subprocess.run(script, cwd=TREE, check=False, timeout=500).returncode == 0
 
@@ -213,6 +213,17 @@ def test_too_many_processes_are_a_message(monkeypatch: pytest.MonkeyPatch, capsy
     assert "error: 9 processes of " in capsys.readouterr().err
 
 
+def test_ctrl_c_before_a_start_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: int) -> list[int]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "free_ports", interrupted)
+    assert main(["meshtf-launch", "--processes=2", "--", "true"]) == 130
+    assert capsys.readouterr().err == "meshtf-launch: error: interrupted\n"
+
+
 def test_commands_for_hosts_tell_each_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     hosts = "--hosts=10.0.0.1,b,me@[2001:DB8::1],fe80::1%eth0"
     arguments = [hosts, "--port=4100", "--cores_per_process=4", "--", "meshtf-train", "--layout=a b"]
@@ -227,6 +238,14 @@ def test_commands_for_hosts_tell_each_of_all(capsys: pytest.CaptureFixture[str])
         assert (folder, and_then, program, layout) == (os.getcwd(), "&&", "meshtf-train", "--layout=a b")
         own = Launched.from_text(variable.removeprefix(f"{MESHTF_LAUNCH}="))
         assert (own.process_index, own.addresses, own.cores_per_process) == (index, addresses, 4)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--hosts=a", "--", "true"]], ids=["help", "commands"])
+def test_a_full_disk_is_an_error(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "meshtf_programs.launching.launch", *arguments]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, cwd=TREE, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (4, "the output cannot be written: No space left on device\n")
 
 
 class Terminal(io.StringIO):
