@@ -17,8 +17,6 @@ from meshtf.train.layouts.without_pipelines import without_pipelines
 from meshtf.train.monitoring.metrics import MetricsLog
 from meshtf.train.trainer import Trainer
 
-SAMPLES = "samples.jsonl"
-
 _PIPELINE = """\
 DecodedSamples shares the variables of the training, and decoding cannot share those of a pipeline, which are divided
 into stages. Leave it out; meshtf-decode continues prompts with the run's checkpoints."""
@@ -59,7 +57,7 @@ class DecodedSamples(Callback):
 
     def on_start(self, run: Run, state: Mapping[str, Any]) -> None:
         self._texts = None
-        self._log = MetricsLog(run.folder.path / SAMPLES, run.first_step)
+        self._log = MetricsLog(run.folder.samples, run.first_step)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
         self._texts = self._texts or self._sharing_variables(run.trainer)

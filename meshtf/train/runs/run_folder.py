@@ -199,6 +199,11 @@ class RunFolder:
         return self.path / "evaluations.jsonl"
 
     @property
+    def samples(self) -> Path:
+        """The texts that `DecodedSamples` has continued, one JSON object a line."""
+        return self.path / "samples.jsonl"
+
+    @property
     def lock_file(self) -> Path:
         """The file that a training locks, so that no other one starts in the folder."""
         return self.path / ".lock"
@@ -325,8 +330,9 @@ class RunFolder:
             there = self.storage.set_aside()
             self.storage.fetch(self.path)
             return None if there is None else RunFolder(self.path, storage=RunStorage(there))
-        names = [self.checkpoints().folder, self.metrics, self.evaluations, self.loss_curve, self.tensorboard]
-        there = [path for path in (*names, self.report, self.versions, self.operative_config) if path.exists()]
+        names = [self.checkpoints().folder, self.metrics, self.evaluations, self.samples, self.loss_curve]
+        names += [self.tensorboard, self.report, self.versions, self.operative_config]
+        there = [path for path in names if path.exists()]
         if not there:
             return None
         aside = next(f for n in itertools.count(1) if not (f := self.path / f"{SUPERSEDED}{n}").exists())

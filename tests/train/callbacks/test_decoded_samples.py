@@ -11,7 +11,7 @@ import pytest
 from meshtf.layers import PipelineSchedule
 from meshtf.train import Training
 from meshtf.train.callbacks import DecodedSamples
-from meshtf.train.callbacks.decoded_samples import SAMPLES, _printable
+from meshtf.train.callbacks.decoded_samples import _printable
 from meshtf.train.configuration import ConfigurationError, find_gin_file
 from meshtf.train.decoding import Decoding
 from meshtf.train.monitoring.metrics import digest_of, read_metrics
@@ -38,7 +38,7 @@ def training(tmp_path: Path) -> Training:
 
 def samples(ended: Run) -> list[dict[str, object]]:
     """Without times, which no two runs share."""
-    lines = read_metrics(ended.folder.path / SAMPLES)
+    lines = read_metrics(ended.folder.samples)
     return [{name: value for name, value in line.items() if name != "time"} for line in lines]
 
 

@@ -296,6 +296,7 @@ def test_from_scratch_keeps_what_was_there_as_a_run_of_its_own(
 ) -> None:
     folder = ended.copy(tmp_path / "run")
     (folder.path / "notes.txt").write_text("mine")
+    (folder.path / "samples.jsonl").write_text('{"step": 3, "prompt": "a", "text": "b"}\n')
     cut()(folder.path)
     before = content(folder.path)
     assert resumed_start(ended.trainer, folder, from_scratch=True) == Start()
