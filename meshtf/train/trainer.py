@@ -118,9 +118,12 @@ class Trainer:
     def held_out_metrics(self) -> list[str]:
         """Returns the names of the metrics that an evaluation has, those of `Evaluation.means`."""
         results, model, task = self.evaluation_step.results, self.training.model, self.training.task
+        # Only the task knows whether its targets stand for text: one of classes may have a vocabulary as well.
+        specs = task.inputs(mtf.Dimension(self.training.batch.name, 1))
+        zeros = {name: np.zeros(spec.shape.to_integer_list, spec.dtype.as_numpy_dtype) for name, spec in specs.items()}
         shapes = {name: numerator.shape for name, numerator in results[NUMERATORS].items()}
         scalars = [name for name, shape in shapes.items() if not shape.ndims]
-        found = [*scalars, *results.get(SCORES, {}), *([] if task.vocabulary is None else [BITS_PER_BYTE])]
+        found = [*scalars, *results.get(SCORES, {}), *([] if task.num_bytes(zeros) is None else [BITS_PER_BYTE])]
         if isinstance(model, ModelOfWholeEvaluations):
             # Only the model knows the names. Any vectors do, but from zeros it may make no metric.
             vectors = {name: np.ones(shape.to_integer_list) for name, shape in shapes.items() if shape.ndims}

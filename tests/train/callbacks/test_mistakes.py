@@ -24,7 +24,7 @@ from meshtf.train.callbacks import (
     WandbWriter,
 )
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.data import ArrayTask
+from meshtf.train.data import ArrayTask, ByteVocabulary
 from tests.train.conftest import TinyModel, tiny_task
 
 CONSTRUCTED: list[tuple[Callable[[], object], str]] = [
@@ -146,3 +146,23 @@ def test_every_metric_of_an_evaluation_may_be_watched(metric: str, tiny_training
     known = "loss, absolute, area, largest, first/loss, first/absolute, second/loss, second/absolute."
     with pytest.raises(ConfigurationError, match=rf'did you mean "{metric}"\?\n.*: {known}'):
         Trainer(tiny_training(model=ModelOfSeveralKinds(), task=parts, callbacks=[EarlyStopping(f"{metric}s")]))
+
+
+class TaskOfIds(ArrayTask):
+    """It has a vocabulary, as that of labelled texts, whose targets stand for no text."""
+
+    vocabulary = ByteVocabulary()  # type: ignore[assignment]
+
+
+class TaskOfText(TaskOfIds):
+    def num_bytes(self, _: Mapping[str, Any]) -> int:  # type: ignore[override]
+        return 1
+
+
+@pytest.mark.parametrize("kind", [TaskOfIds, TaskOfText])
+def test_only_a_task_of_text_has_bits_per_byte(kind: type[ArrayTask], tiny_training: Callable[..., Training]) -> None:
+    task = tiny_task()
+    trainer = Trainer(tiny_training(task=kind(task.name, task.shapes, task.train, task.held_out)))
+    evaluation = trainer.evaluate()
+    assert evaluation is not None
+    assert trainer.held_out_metrics() == [*evaluation.means]
