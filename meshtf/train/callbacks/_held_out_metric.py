@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from meshtf.errors import nearest
 from meshtf.train.configuration import ConfigurationError
@@ -61,6 +63,18 @@ class HeldOutMetric:
         """Returns the metric, or None if all weights are 0 or it is not finite."""
         value = evaluation.means.get(self.name)
         return value if value is not None and math.isfinite(value) else None
+
+    def own_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a callback's state in a checkpoint if it is of this metric and mode. If not, the callback begins
+        anew, and the result is {}. The mode is missing in checkpoints of earlier versions.
+        """
+        is_own = state.get("metric") == self.name and state.get("mode", self.mode) == self.mode
+        return state if is_own else {}
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The part of a callback's state by which `own_state` knows it."""
+        return {"metric": self.name, "mode": self.mode}
 
     def is_better(self, value: float, than: float | None, by: float = 0.0) -> bool:
         """Tells whether a value is better than another one by more than `by`. Any value is better than None."""

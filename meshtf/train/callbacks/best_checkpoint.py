@@ -34,7 +34,7 @@ class BestCheckpoint(Callback):
         self._metric.check(trainer)
 
     def on_start(self, run: Run, state: Mapping[str, Any]) -> None:
-        state = state if state.get("metric") == self._metric.name else {}
+        state = self._metric.own_state(state)
         self._best: float | None = state.get("best")
         self._best_step: int | None = state.get("best_step")
         if self._best_step is not None:
@@ -55,4 +55,4 @@ class BestCheckpoint(Callback):
             print(f"best:          held-out {self._metric.name} {self._best:.4f}, --step={self._best_step}")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"metric": self._metric.name, "best": self._best, "best_step": self._best_step}
+        return {**self._metric.facts, "best": self._best, "best_step": self._best_step}

@@ -40,7 +40,7 @@ class EarlyStopping(Callback):
         self._metric.check(trainer)
 
     def on_start(self, run: Run, state: Mapping[str, Any]) -> None:
-        state = state if state.get("metric") == self._metric.name else {}
+        state = self._metric.own_state(state)
         self._best: float | None = state.get("best")
         self._best_step: int = state.get("best_step", 0)
         self._waited: int = state.get("evaluations_waited", 0)
@@ -64,7 +64,7 @@ class EarlyStopping(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "metric": self._metric.name,
+            **self._metric.facts,
             "best": self._best,
             "best_step": self._best_step,
             "evaluations_waited": self._waited,

@@ -37,8 +37,8 @@ def test_the_best_is_kept_by_each_metric_and_the_end_comes_alike_undisturbed_and
     assert (whole.trainer.training.num_steps, max(whole.losses), max(whole.held_out)) == (8, 5, 5)
     assert whole.lines[-1]["variables_sha256"] == digest_of(whole.trainer.variables)
     assert {name: state for name, state in states(whole).items() if name != "EarlyStopping"} == {
-        "BestCheckpoint": {"metric": "loss", "best": losses[greatest], "best_step": greatest},
-        "BestCheckpoint/2": {"metric": "loss", "best": losses[least], "best_step": least},
+        "BestCheckpoint": {"metric": "loss", "mode": "max", "best": losses[greatest], "best_step": greatest},
+        "BestCheckpoint/2": {"metric": "loss", "mode": "min", "best": losses[least], "best_step": least},
     }
     told = capsys.readouterr().out
     assert f"best:          held-out loss {losses[greatest]:.4f}, --step={greatest}\n" in told
@@ -66,4 +66,5 @@ def test_the_best_may_be_older_than_the_last_checkpoint_which_does_not_know_the_
     )
     assert min(ended.held_out, key=lambda step: ended.held_out[step]) == 3
     assert ended.folder.checkpoints().steps() == [2, 3]
-    assert states(ended) == {"BestCheckpoint": {"metric": "loss", "best": ended.held_out[2], "best_step": 2}}
+    best = {"metric": "loss", "mode": "min", "best": ended.held_out[2], "best_step": 2}
+    assert states(ended) == {"BestCheckpoint": best}

@@ -89,6 +89,16 @@ def test_what_is_better_by_too_little_does_not_count() -> None:
     assert stopped_after(EarlyStopping(patience=3, min_delta=0.5), [2.0, 1.8], by_half.state_dict()) == 1
 
 
+def test_another_mode_begins_anew() -> None:
+    """Else a run that ended at once, as an accuracy had the mode "min", would end again, whatever the mode is now."""
+    wrong = EarlyStopping("absolute", "min", patience=2)
+    assert stopped_after(wrong, [0.1, 0.2, 0.3]) == 3
+    right = EarlyStopping("absolute", "max", patience=2)
+    assert stopped_after(right, [0.4, 0.5, 0.4, 0.3], wrong.state_dict()) == 4
+    of_earlier_version = {name: value for name, value in wrong.state_dict().items() if name != "mode"}
+    assert stopped_after(EarlyStopping("absolute", patience=3), [0.2], of_earlier_version) == 1
+
+
 @pytest.mark.long
 def test_in_a_training_what_is_better_by_too_little_does_not_count(tiny_training: Make, tmp_path: Path) -> None:
     training = tiny_training(evaluate_every=1, callbacks=[EarlyStopping(patience=1, min_delta=1e6)])
