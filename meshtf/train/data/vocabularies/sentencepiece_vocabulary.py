@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,14 +140,31 @@ class SentencePieceVocabulary:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Decodes as `Vocabulary.decode`. An unknown token is written as SentencePiece writes it."""
-        texts, pieces = [], []
+        text, pieces = "", list[int]()
         for token in map(int, ids):
             if token in self.text_ids:
                 pieces.append(token - self._offset)
             elif token >= self.text_ids.stop:
-                texts += [self._processor.decode(pieces), sentinel_text(self.size - 1 - token)]
+                text += self._continued(pieces, is_first=not text) + sentinel_text(self.size - 1 - token)
                 pieces = []
-        return "".join([*texts, self._processor.decode(pieces)])
+        return text + self._continued(pieces, is_first=not text)
+
+    def _continued(self, pieces: Sequence[int], *, is_first: bool) -> str:
+        """Returns the text of pieces. SentencePiece drops the space before the first word of a text, which must stay
+        after a sentinel.
+        """
+        before = [] if is_first else self._letter
+        text: str = self._processor.decode([*before, *pieces])
+        return text.removeprefix(self._processor.decode(before))
+
+    @functools.cached_property
+    def _letter(self) -> list[int]:
+        """Some piece of text without a space, or nothing if the model has none."""
+        processor = self._processor
+        special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
+        pieces = range(processor.get_piece_size())
+        usual = (token for token in pieces if not any(is_so(token) for is_so in special))
+        return [*itertools.islice((token for token in usual if SPACE not in processor.id_to_piece(token)), 1)]
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
         """Counts as `Vocabulary.num_bytes`, in the text as the model normalizes it. An unknown token counts as

@@ -88,6 +88,15 @@ def test_own_ids_of_another_model(model_with_other_ids: Path) -> None:
         SentencePieceVocabulary(str(model_with_other_ids), add_begin=True)
 
 
+def test_words_keep_the_space_after_a_sentinel(model_with_other_ids: Path) -> None:
+    """A model that puts a space before every text, as T5's, drops it when it decodes."""
+    vocabulary = SentencePieceVocabulary(str(model_with_other_ids), own_ids=True, extra_ids=2)
+    cat, mat = vocabulary.encode("the cat"), vocabulary.encode("the mat")
+    assert vocabulary.decode([*cat, 16, *mat, 15, 2]) == "the cat<extra_id_0> the mat<extra_id_1>"
+    assert vocabulary.decode([16, *mat, 15, *mat[1:]]) == "<extra_id_0> the mat<extra_id_1>the mat"
+    assert vocabulary.decode([16, 15]) == "<extra_id_0><extra_id_1>"
+
+
 @pytest.mark.parametrize(("own_ids", "begin", "end"), [(True, 1, 2), (False, 3, 1)])
 def test_control_tokens_may_be_spelt_out_as_templates_of_chats_do(
     model_with_other_ids: Path, own_ids: bool, begin: int, end: int
