@@ -333,13 +333,23 @@ class HuggingFaceVocabulary:
         is_bytes = "ByteLevel" in set(_types(described.get("decoder")))
         as_written = {entry["id"] for entry in described.get("added_tokens", ())}
         prefix = (described.get("model") or {}).get("continuing_subword_prefix")
+        no_text = {*self._special.values()} - {self._unknown_id(described.get("model") or {})}
         counts = np.zeros(self.size, np.int64)
         for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
-            if number in self.text_ids and token not in self._special:
+            if number in self.text_ids and number not in no_text:
                 counts[number] = (
                     len(token.encode()) if number in as_written else _num_bytes(token, is_bytes=is_bytes, prefix=prefix)
                 )
         return counts
+
+    def _unknown_id(self, model: Mapping[str, Any]) -> int | None:
+        """The id that stands for text without tokens, or None. The token that ends texts may be named for it as well.
+
+        `model`: the model's description in a tokenizer.json.
+        """
+        name = model.get("unk_token")
+        found = model.get("unk_id") if name is None else self._tokenizer.token_to_id(name)
+        return None if found in (self.end_id, self.begin_id) else found
 
 
 def import_tokenizers() -> Any:

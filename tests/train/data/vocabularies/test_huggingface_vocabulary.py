@@ -74,6 +74,7 @@ def test_word_pieces_begin_mask_and_end_as_the_file_says(word_pieces: Path) -> N
     assert (vocabulary.begin_id, vocabulary.end_id, vocabulary.padding_id, vocabulary.mask_id) == (2, 3, 0, 4)
     assert vocabulary.decode([2, 5, 6, 7, 3, 0]) == "playing a"
     assert vocabulary.num_bytes([2, 5, 6, 7, 3]) == len(" playing a")
+    assert vocabulary.num_bytes(vocabulary.encode("a zebra")) == len(" a[UNK]")
     assert HuggingFaceVocabulary(str(word_pieces)).encode("a") == [7]
     objective = MaskedLanguageModel(masked_share=0.99)
     objective.check([8], vocabulary)
@@ -163,7 +164,7 @@ def test_sentinels_of_the_file(unigram: Path) -> None:
     assert vocabulary.decode([4, 7, 4, 6, 1, 0]) == "sea<extra_id_0> sea<extra_id_1>"
     whole = tokenizers.Tokenizer.from_file(str(unigram)).decode([4, 7, 4, 6], skip_special_tokens=False)
     assert vocabulary.decode([4, 7, 4, 6]) == whole
-    assert vocabulary.num_bytes([4, 7, 1]) == len(" sea")
+    assert vocabulary.num_bytes([4, 7, 2, 1]) == len(" sea<unk>")
     with pytest.raises(ConfigurationError, match=r"has 2 sentinels of its own; leave out .*extra_ids = 3"):
         HuggingFaceVocabulary(str(unigram), extra_ids=3)
 
