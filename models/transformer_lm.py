@@ -108,7 +108,7 @@ class TransformerLM:
             return weights
         sequence = TokenSequence.of(features, "targets")
         is_predicted = (sequence.positions > 0).astype(tf.float32)
-        return mtf.broadcast(is_predicted, sequence.ids.shape) if weights is None else weights * is_predicted
+        return (self.loss.counted(sequence.ids) if weights is None else weights) * is_predicted
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
         """The decoder that works token by token. The feature `targets_start`, int32 [batch], replaces `start_id`."""

@@ -65,7 +65,7 @@ class TokenLoss:
         if self.blocks == 1:
             logits = vocabulary.hidden_to_logits(x, d_model)
             return self.metrics(logits, targets, weights, vocabulary, is_training=is_training)
-        counted = self._counted(targets) if weights is None else weights
+        counted = self.counted(targets) if weights is None else weights
 
         def block(_: object, parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
             vectors, chosen, own = parts
@@ -97,7 +97,7 @@ class TokenLoss:
           vocabulary: says which logits are padding.
           is_training: whether labels are smoothed and z_loss is added.
         """
-        counted = self._counted(targets) if weights is None else weights
+        counted = self.counted(targets) if weights is None else weights
         loss = softmax_cross_entropy_with_logits(
             logits,
             targets,
@@ -111,8 +111,8 @@ class TokenLoss:
         is_right = are_right(logits.argmax(vocabulary.vocab), targets)
         return {"loss": (loss, counted), "accuracy": (is_right, counted)}
 
-    def _counted(self, targets: mtf.Tensor) -> mtf.Tensor:
-        """The weights, float32 [.., length], which are 0 for padding."""
+    def counted(self, targets: mtf.Tensor) -> mtf.Tensor:
+        """The weights of targets without weights, float32 [.., length], which are 0 for padding."""
         if self.padding_id is None:
             return mtf.ones_like(targets.astype(tf.float32))
         return mtf.not_equal(targets, self.padding_id).astype(tf.float32)

@@ -77,3 +77,13 @@ def test_a_text_is_scored_from_its_own_first_token(lm: TransformerLM) -> None:
     expected = interpret(lambda ids: token_log_likelihoods(begun, {"targets": ids}), rows, "rows:1").results
     assert_close(np.concatenate([found[:, 1:3], found[:, 4:]]), expected, terms=TERMS)
     assert not found[:, [0, 3]].any()
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_without_weights_padding_is_not_scored(starts: bool, lm: TransformerLM) -> None:
+    """Nor is the first token, if nothing predicts it. The loss says which id is padding."""
+    texts = np.array([[START, 2, 4, 0, 0, 0], [START, 4, 0, 4, 3, 0]], np.int32)
+    own = dataclasses.replace(lm, starts_prompts=starts)
+    rows = {"ids": ([mtf.Dimension("batch", 2), LENGTH], texts)}
+    found = interpret(lambda ids: token_log_likelihoods(own, {"targets": ids}), rows, "rows:1").results
+    np.testing.assert_array_equal(found != 0, (texts != 0) & (starts | (np.arange(LENGTH.size) > 0)))
