@@ -162,7 +162,7 @@ class LabelledFiles:
         self._check_columns([*row], place)
         texts = [(column, row[column]) for option, column in self._columns.items() if option != "label"]
         for column, value in texts:
-            if not isinstance(value, str):
+            if not isinstance(value, str) or not value.strip():  # CSV has no other way to say that there is none
                 raise ConfigurationError(_NO_VALUE.format(place=place, column=column, value=value, kind="text"))
         label = row[self.label]
         if not isinstance(label, str | int) or isinstance(label, bool) or label == "":

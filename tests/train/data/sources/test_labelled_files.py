@@ -79,6 +79,8 @@ WRONG = {
         b"text,label\na,\n",
         "a.csv, row 1, column \"label\": '' is no label, a name or an int",
     ),
+    "an empty text": ("a.csv", b"text,label\na,b\n,b\n", "a.csv, row 2, column \"text\": '' is no text"),
+    "a blank text": ("a.json", b'{"text": " ", "label": 1}', "a.json, row 1, column \"text\": ' ' is no text"),
     "no JSON": ("a.jsonl", b'{"text": "a", "label": 1}\n\n{', "a.jsonl, row 2, is no JSON: Expecting property name"),
     "no object": ("a.json", b"[1]", "a.json, row 1: it is a list, and no object with keys"),
     "no key": ("a.json", b'{"text": "a"}', 'a.json, row 1 has no column "label", only text'),
