@@ -46,6 +46,15 @@ def test_bytes_of_text_are_counted_and_not_characters(tmp_path: Path) -> None:
     assert num_bytes == len(text.encode()) - text.count("\n")
 
 
+def test_text_that_is_not_utf_8_is_left_out_and_no_character_of_a_long_line(tmp_path: Path) -> None:
+    """A line is cut where a character ends, even if each takes three of the 4,096 bytes that fit."""
+    text = TEXT.read_text() + "\n" + 5000 * "\u65e5"
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "b.txt").write_bytes(b"caf\xe9 " * 1000)
+    num_bytes = train_sentencepiece(TextFiles(str(tmp_path / "*.txt")), tmp_path / "a.model", 400)
+    assert num_bytes == len(text.encode()) - text.count("\n")
+
+
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_a_source_without_text_is_named(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "none.txt").write_text(text)

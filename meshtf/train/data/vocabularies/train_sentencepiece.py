@@ -17,6 +17,7 @@ MODEL_TYPES = ("unigram", "bpe")
 SMALLEST_SIZE = 256 + 3  # a piece for each byte, padding, end and unknown
 LONGEST_LINE = 4096  # bytes; SentencePiece leaves out what is longer
 ERRORS_ONLY = 2
+_OF_CHARACTER, _INSIDE_CHARACTER = 0b1100_0000, 0b1000_0000  # of a byte of UTF-8 that does not begin a character
 
 CANNOT_WRITE = "the vocabulary {path} cannot be written: {error}"
 
@@ -105,11 +106,25 @@ class _CountedLines:
 
     def _pieces(self) -> Iterator[str]:
         for document in self._source.documents():
+            try:
+                document.content.decode()
+            except UnicodeDecodeError:
+                continue
             for line in document.content.split(b"\n"):
-                for start in range(0, len(line), LONGEST_LINE):
-                    piece = line[start : start + LONGEST_LINE].decode(errors="ignore")
-                    self.num_bytes += len(piece.encode())
-                    yield piece
+                for piece in _cut(line):
+                    self.num_bytes += len(piece)
+                    yield piece.decode()
+
+
+def _cut(line: bytes) -> Iterator[bytes]:
+    """Yields the parts of a line, none too long and each of whole characters."""
+    start = 0
+    while start < len(line):
+        end = start + LONGEST_LINE
+        while end < len(line) and line[end] & _OF_CHARACTER == _INSIDE_CHARACTER:
+            end -= 1
+        yield line[start:end]
+        start = end
 
 
 def _make_folder(path: Path) -> None:
