@@ -67,7 +67,7 @@ class ImageTask:
         any, `labels` are weights, [classes] float32, for held-out images as well.
       cache_decoded: whether each image is decoded once and stays in memory, with 3 bytes for each pixel.
       skip_bad_images: whether the next good image takes the place of one that cannot be used. Bad held-out images are
-        found before the first evaluation, and left out. Skipped images are counted and printed.
+        found before the first evaluation, and left out. Skipped images are counted, and the first ten are printed.
       repeats: how many times training takes each image before it takes others, each time with other random changes
         (repeated augmentation, Hoffer et al. 2020). A pass over all images takes that many times as long.
 
