@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.sweeps.sweep import Sweep
+from meshtf.train.sweeps.sweep_folder import ENDED, STOPPED_EARLY
 
 if TYPE_CHECKING:
     import optuna
@@ -46,11 +47,16 @@ class EarlyStop:
         """Returns a trial that has no values yet."""
         return JudgedTrial(self._study, self._study.ask())
 
-    def add(self, curve: Curve) -> None:
-        """Adds a trial that ended before, in another process. `curve`: its steps and values."""
+    def add(self, curve: Curve, state: str) -> None:
+        """Adds a trial that ended before, in another process.
+
+        Args:
+          curve: its steps and values.
+          state: how it ended.
+        """
         trial = self.begin()
-        trial.is_hopeless(curve)
-        trial.end()
+        trial.is_hopeless(curve)  # others are judged by its values; how it ended is known
+        trial.end(state)
 
 
 class JudgedTrial:
@@ -64,20 +70,20 @@ class JudgedTrial:
     def is_hopeless(self, curve: Curve) -> bool:
         """Adds the values of new steps, and tells whether the trial should end."""
         for step, value in zip(*curve, strict=True):
-            if step > self._last and not self._is_hopeless:
+            if step > self._last:
                 self._trial.report(value, step)
                 self._last, self._value = step, value
-                self._is_hopeless = self._trial.should_prune()
+                self._is_hopeless = self._trial.should_prune() or self._is_hopeless
         return self._is_hopeless
 
-    def end(self) -> None:
-        """Notes that the trial has ended."""
+    def end(self, state: str) -> None:
+        """Notes how the trial has ended. Only trials that ran to their end count as finished."""
         import optuna
 
         states = optuna.trial.TrialState
-        if self._value is None:
-            self._study.tell(self._trial, state=states.FAIL)
-        elif self._is_hopeless:
+        if state == STOPPED_EARLY and self._value is not None:
             self._study.tell(self._trial, state=states.PRUNED)
-        else:
+        elif state in ENDED and self._value is not None:
             self._study.tell(self._trial, self._value)
+        else:
+            self._study.tell(self._trial, state=states.FAIL)

@@ -76,8 +76,9 @@ class SweepRun:
         """
         waiting = deque(trial for trial in trials if self.states.get(trial.number) not in ENDED)
         for trial in trials:
-            if self._early_stop is not None and self.states.get(trial.number) in ENDED:
-                self._early_stop.add(curve_of(self.folder.lines(trial), self.sweep.metric))
+            state = self.states.get(trial.number, WAITING)
+            if self._early_stop is not None and state in ENDED:
+                self._early_stop.add(curve_of(self.folder.lines(trial), self.sweep.metric), state)
         try:
             while self._running or (waiting and not stop):
                 while waiting and len(self._running) < jobs and not stop:
@@ -123,7 +124,7 @@ class SweepRun:
         if state == DONE:
             self._check_metric(trial)
         if running.judged is not None:
-            running.judged.end()
+            running.judged.end(state)
         self.states[trial.number] = state
         self._save()
         print(f"{trial.name}: {state}{self._explained(trial, state, status)}", flush=True)
