@@ -111,7 +111,11 @@ class Callback:
         """Runs after every step."""
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
-        """Runs after an evaluation on the held-out examples, once for each step, even if the run was resumed."""
+        """Runs after an evaluation on the held-out examples, once for each step, even if the run was resumed.
+
+        But the last checkpoint is written before the last evaluation. If a finished run is started again, a callback
+        that is no observer gets this evaluation again, with its state from before it.
+        """
 
     def on_checkpoint(self, run: Run, checkpoint: Path) -> None:
         """Runs when a checkpoint is complete on disk. That may be some steps after the step of the checkpoint."""

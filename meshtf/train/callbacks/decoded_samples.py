@@ -60,6 +60,10 @@ class DecodedSamples(Callback):
         self._log = MetricsLog(run.folder.samples, run.first_step)
 
     def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        # The checkpoint at the end of a run does not know of the evaluation after it, which comes again with the next
+        # start. Its texts are the same, and replace those that are there.
+        if self._log is not None and any(line["step"] == run.step for line in self._log.lines):
+            self._log = MetricsLog(run.folder.samples, run.step - 1)
         self._texts = self._texts or self._sharing_variables(run.trainer)
         self._texts.count_runs_from(run.step)
         for number, continuations in enumerate(self._texts, 1):

@@ -55,6 +55,8 @@ def test_samples_change_nothing_that_is_trained(
         (step, prompt) for step in (1, 2) for prompt in ("line 1", "")
     ]
     assert "step 1: === prompt 1, rank 1, score " in capsys.readouterr().out
+    before = samples(with_samples)
+    assert samples(run(training, tmp_path / "with", trainer=with_samples.trainer)) == before  # finished already
 
 
 def test_a_pipeline_is_refused(training: Training, tmp_path: Path) -> None:
