@@ -323,6 +323,8 @@ class RunFolder:
     def set_aside(self) -> RunFolder | None:
         """Moves the existing run into a subfolder: `superseded_1`, or the next free name.
 
+        Checkpoints that are elsewhere stay there. They belong to the process whose folder holds them.
+
         Returns:
           The moved run, which programs can still read. None if there was no run.
         """
@@ -330,7 +332,7 @@ class RunFolder:
             there = self.storage.set_aside()
             self.storage.fetch(self.path)
             return None if there is None else RunFolder(self.path, storage=RunStorage(there))
-        names = [self.checkpoints().folder, self.metrics, self.evaluations, self.samples, self.loss_curve]
+        names = [self.path / CHECKPOINTS, self.metrics, self.evaluations, self.samples, self.loss_curve]
         names += [self.tensorboard, self.report, self.versions, self.operative_config]
         there = [path for path in names if path.exists()]
         if not there:

@@ -310,6 +310,19 @@ def test_from_scratch_keeps_what_was_there_as_a_run_of_its_own(
     assert resumed_start(ended.trainer, RunFolder(tmp_path), from_scratch=True) == Start()
 
 
+def test_from_scratch_only_the_first_process_moves_the_checkpoints(ended: Ended, tmp_path: Path) -> None:
+    """The folder of each other one is often on another disk, as a temporary one."""
+    folder = ended.copy(tmp_path / "run")
+    assert resumed_start(ended.trainer, folder, from_scratch=True) == Start()
+    (tmp_path / "own").mkdir()
+    own = RunFolder(tmp_path / "own", folder.checkpoints().folder)
+    own.metrics.write_bytes((folder.path / "superseded_1" / "metrics.jsonl").read_bytes())
+    before = folder.checkpoints().folder.stat().st_ino
+    assert resumed_start(ended.trainer, own, from_scratch=True) == Start()
+    assert folder.checkpoints().folder.stat().st_ino == before
+    assert sorted(content(own.path)) == ["superseded_1", "superseded_1/metrics.jsonl"]
+
+
 @pytest.mark.parametrize("stands", ["a file", "a dangling link"])
 def test_what_stands_in_the_place_of_the_checkpoints_is_found_at_the_start(
     ended: Ended, tmp_path: Path, stands: str
