@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def feature_in(features: Mapping[str, Any], feature: str, name: str, advice: str
 def _records(path: Path, compression: str, option: str) -> Iterator[bytes]:
     try:
         at_once = min(max(BATCH_BYTES // max(longest_record(path, compression), 1), 1), MOST_RECORDS)
-        for batch in tf.data.TFRecordDataset(str(path), compression).batch(at_once).as_numpy_iterator():
+        for batch in tf.data.TFRecordDataset(os.fsencode(path), compression).batch(at_once).as_numpy_iterator():
             yield from batch.tolist()
     except (tf.errors.OpError, OSError, ValueError) as error:
         reason = getattr(error, "message", error)

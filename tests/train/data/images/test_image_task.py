@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import gin
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.train.configuration import ConfigurationError
@@ -66,6 +68,15 @@ def test_batches(arrays: ImageArrays) -> None:
     assert {n: (s.shape.to_integer_list, s.dtype.name) for n, s in specs.items()} == {
         n: (list(x.shape), x.dtype.name) for n, x in first[0].items()
     }
+
+
+def test_a_file_whose_name_is_not_utf_8(folder: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.jpg")
+    content = (folder / "cat" / "0.jpg").rename(folder / "cat" / name).read_bytes()
+    images = ClassFolders(str(folder)).images()
+    (index,) = [number for number in range(images.count) if images.key(number) == f"cat/{name}"]
+    image, label = images.read(tf.constant(index, tf.int64))
+    assert (image.numpy(), int(label)) == (content, 0)
 
 
 def test_a_cache_changes_nothing(folder: Path) -> None:

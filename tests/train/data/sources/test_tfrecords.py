@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def test_texts_in_the_order_of_files_and_records(tmp_path: Path, compression: st
     source = TfRecords(str(tmp_path / "*.tfrecord"), compression=compression)
     assert contents(source) == [b"one", b"two", b"three", b"four"]
     assert [document.name for document in source.documents()][1] == f"{tmp_path / '1.tfrecord'}, record 3"
+
+
+def test_a_file_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    write(tmp_path / "1.tfrecord", [{"text": text(b"one")}])
+    (tmp_path / "1.tfrecord").rename(tmp_path / os.fsdecode(b"caf\xe9.tfrecord"))
+    assert contents(TfRecords(str(tmp_path / "*.tfrecord"))) == [b"one"]
 
 
 def test_a_feature_that_is_not_there(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -64,7 +65,7 @@ class ClassFolders:
             raise ConfigurationError(_EMPTY_CLASS.format(path=self.folder, folders=folders))
         paths, labels = [path for path, _ in found], np.array([label for _, label in found], np.int64)
         relative = [path.relative_to(root).as_posix() for path in paths]
-        path_tensor, label_tensor = tf.constant([str(path) for path in paths]), tf.constant(labels)
+        path_tensor, label_tensor = tf.constant([os.fsencode(path) for path in paths]), tf.constant(labels)
         return Images(
             count=len(paths),
             read=lambda index: (tf.io.read_file(tf.gather(path_tensor, index)), tf.gather(label_tensor, index)),

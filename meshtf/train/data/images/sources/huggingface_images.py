@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ class HuggingFaceImages:
         """Maps a file into memory, and returns its columns of images and labels."""
         try:
             with open_regular(path):  # a named pipe would wait for ever
-                mapped = arrow.memory_map(str(path))
+                mapped = arrow.memory_map(os.fsencode(path))
             table = arrow.ipc.open_stream(mapped).read_all()
         except (OSError, arrow.ArrowException) as error:
             raise ConfigurationError(f"{path}, a file of the data set, cannot be read: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def test_huggingface_images(package: Any, tmp_path: Path, pixels: Any, jpeg_of: 
     package.Dataset.from_dict({"pixels": [], "kind": []}, features=features).save_to_disk(str(tmp_path / "none"))
     with pytest.raises(ConfigurationError, match=r"images of .*none: there is no row"):
         HuggingFaceImages(str(tmp_path / "none"), image="pixels", label="kind").images()
+    folder = (tmp_path / "pets").rename(tmp_path / os.fsdecode(b"p\xe9ts"))  # not UTF-8
+    assert read(HuggingFaceImages(str(folder), "train", "pixels", "kind").images()) == (images, LABELS)
 
 
 def test_tensorflow_datasets(tmp_path: Path, pixels: Any) -> None:
