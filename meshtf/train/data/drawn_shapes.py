@@ -29,7 +29,8 @@ def drawn_objects(
     """The task of finding shapes: `images` [height, width, channels:3], `boxes` [objects, coordinates], `labels`.
 
     A box is left, top, right and bottom, in shares of the image. The labels [objects] are 1 for a square, 2 for a disc,
-    3 for a triangle, and 0 for no object. Later shapes are drawn over earlier ones, and hide at most half of each.
+    3 for a triangle, and 0 for no object. Later shapes are drawn over earlier ones. The box of each covers at most half
+    of an earlier one's, but several may together hide a shape.
 
     Args:
       size: the pixels on each side of an image, at least 8.
