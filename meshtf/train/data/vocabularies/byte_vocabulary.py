@@ -89,6 +89,6 @@ class ByteVocabulary:
     def _bytes_of(self, token: int) -> bytes:
         if token in self.text_ids:
             return bytes([token - FIRST_BYTE])
-        if token < FIRST_BYTE:
+        if not FIRST_BYTE <= token < self.size:
             return b""
         return sentinel_text(self.size - 1 - token).encode()

@@ -177,7 +177,7 @@ class HuggingFaceVocabulary:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Decodes as `Vocabulary.decode`. Other special tokens are written as the file writes them."""
         left_out = {self.padding_id, self.end_id, self.begin_id}
-        kept = (token for token in map(int, ids) if token not in left_out)
+        kept = (token for token in map(int, ids) if token not in left_out and 0 <= token < self.size)
         text = ""
         for is_sentinel, run in itertools.groupby(kept, lambda token: token >= self.text_ids.stop):
             own = list(run)

@@ -144,7 +144,7 @@ class SentencePieceVocabulary:
         for token in map(int, ids):
             if token in self.text_ids:
                 pieces.append(token - self._offset)
-            elif token >= self.text_ids.stop:
+            elif self.text_ids.stop <= token < self.size:
                 text += self._continued(pieces, is_first=not text) + sentinel_text(self.size - 1 - token)
                 pieces = []
         return text + self._continued(pieces, is_first=not text)

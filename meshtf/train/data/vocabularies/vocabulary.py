@@ -59,6 +59,8 @@ class Vocabulary(Protocol):
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Returns the text of ids. Padding, ends and `begin_id` are left out, and sentinel k is written as
         <extra_id_k>.
+
+        Ids outside of the vocabulary stand for no text. A model may have more rows than a vocabulary has ids.
         """
         ...
 

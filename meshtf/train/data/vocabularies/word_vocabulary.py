@@ -83,7 +83,8 @@ class WordVocabulary:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Decodes as `Vocabulary.decode`. Bytes that are not UTF-8 become U+FFFD."""
-        return b"".join(self._pieces[int(token)] for token in ids).decode(errors="replace")
+        known = (int(token) for token in ids if 0 <= token < self.size)
+        return b"".join(self._pieces[token] for token in known).decode(errors="replace")
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
         return sum(len(self._pieces[int(token)]) for token in np.asarray(ids).ravel())

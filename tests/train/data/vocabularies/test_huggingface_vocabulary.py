@@ -173,6 +173,7 @@ def test_sentinels_besides_the_file(byte_pairs: Path) -> None:
     vocabulary = HuggingFaceVocabulary(str(byte_pairs), extra_ids=2)
     assert (vocabulary.size, vocabulary.mask_id, vocabulary.text_ids) == (261, 260, range(259))
     assert vocabulary.decode([257, 260, 259]) == "the<extra_id_0><extra_id_1>"
+    assert vocabulary.decode([261, 257, -1, 300]) == "the"  # of a model with more rows
 
 
 def test_tokens_that_were_added_count_their_own_bytes(byte_pairs: Path) -> None:

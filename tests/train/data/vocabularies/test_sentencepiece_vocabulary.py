@@ -47,6 +47,7 @@ def test_words_are_pieces(vocabulary: SentencePieceVocabulary) -> None:
 def test_ids_that_are_no_text(vocabulary: SentencePieceVocabulary) -> None:
     ids = [0, *vocabulary.encode("value"), 502, *vocabulary.encode(" + self"), 500, 1, 0]
     assert vocabulary.decode(ids) == "value<extra_id_0> + self<extra_id_2>"
+    assert vocabulary.decode([503, *ids, 600, -1]) == vocabulary.decode(ids)  # of a model with more rows
     assert vocabulary.num_bytes(ids) == len("value + self")
 
 
