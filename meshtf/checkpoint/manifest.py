@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -62,9 +63,11 @@ class Manifest:
     tensors: Mapping[str, SavedTensor]
     files: Mapping[str, SavedFile]
 
-    def text(self) -> str:
-        """Returns the file's content: JSON with its own checksum. The text is unique for its content, so any change
-        is detected.
+    def write(self, path: Path) -> None:
+        """Writes the file: JSON with its own checksum. The text is unique for its content, so any change is detected.
+
+        Raises:
+          OSError: if a later `read` would refuse it, or if it cannot be written.
         """
         content = {
             "files": {name: dataclasses.asdict(file) for name, file in self.files.items()},
@@ -73,7 +76,15 @@ class Manifest:
             "step": self.step,
             "tensors": {name: _described(tensor) for name, tensor in self.tensors.items()},
         }
-        return _with_checksum(content)
+        try:
+            check_content(content)
+        except ManifestFault as fault:
+            raise OSError(errno.EINVAL, f"it could not be read again: {fault}", str(path)) from None
+        text = _with_checksum(content).encode()
+        if len(text) > LARGEST:
+            told = f"it could not be read again: {path.name} has {len(text):,} bytes, and the limit is {LARGEST:,}"
+            raise OSError(errno.EFBIG, told, str(path))
+        path.write_bytes(text)
 
     @classmethod
     def read(cls, path: Path) -> Manifest:

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.checkpoint import CheckpointFolder, atomic_folder
+from meshtf.checkpoint import CheckpointFolder, atomic_folder, manifest
 from meshtf.errors import CheckpointError, SaveError
 
 
@@ -150,6 +150,29 @@ def test_a_folder_that_is_a_file(store: mtf.VariableStore, tmp_path: Path) -> No
     (tmp_path / "file").touch()
     with pytest.raises(SaveError, match=r"cannot be written to .*file/step_00000001: (Not a directory|File exists)"):
         CheckpointFolder(tmp_path / "file").save(1, store, {})
+
+
+def test_a_manifest_that_would_be_too_large_to_read_again(
+    store: mtf.VariableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CheckpointFolder(tmp_path, keep=1)
+    folder.save(1, store, {})
+    monkeypatch.setattr(manifest, "LARGEST", 1000)
+    with pytest.raises(SaveError, match=r"could not be read again: manifest\.json has .* and the limit is 1,000"):
+        folder.save(2, store, {"text": 1000 * "x"})
+    assert names_in(tmp_path) == ["step_00000001"]
+    folder.open(1).verify()
+
+
+def test_a_name_that_no_later_read_would_take(tmp_path: Path) -> None:
+    def program(mesh: mtf.Mesh) -> mtf.Tensor:
+        return mtf.get_variable(mesh, "a\0b", "n:4", initializer=mtf.zeros)
+
+    function = mtf.function(program, mtf.SpmdMeshImpl("all:1", ""))
+    function.initialize()
+    with pytest.raises(SaveError, match="has a name that no variable can have"):
+        CheckpointFolder(tmp_path).save(1, function.variables, {})
+    assert names_in(tmp_path) == []
 
 
 def test_old_ones_that_cannot_be_deleted_are_only_complained_of(

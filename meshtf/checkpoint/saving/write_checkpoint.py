@@ -47,8 +47,7 @@ def write_checkpoint(
         # With this file tf.train.load_checkpoint accepts the folder as well.
         (temporary / "checkpoint").write_text(f'model_checkpoint_path: "{PREFIX}"\n')
         files = {path.name: described_file(path) for path in sorted(temporary.iterdir())}
-        tensors = tensors_of(as_saved(chunks))
-        (temporary / MANIFEST).write_text(Manifest(step, kept, tensors, files).text(), "utf-8")
+        Manifest(step, kept, tensors_of(as_saved(chunks)), files).write(temporary / MANIFEST)
 
     try:
         if cluster is not None:
