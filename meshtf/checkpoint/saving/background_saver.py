@@ -50,10 +50,11 @@ class BackgroundSaver:
           CheckpointError: if the store is empty, the step is no number of steps, or JSON cannot hold the state.
         """
         check_step(step)
-        failure = self._join()
         kept = checked_state(state)
+        self._finish()
         chunks = self._buffers.copy(store)
         check_not_empty(chunks)
+        failure = self._join()  # only now: if this save had been refused, a later call would still raise it
         self._thread = threading.Thread(
             target=self._write, args=(step, chunks, kept), name=f"checkpoint of step {step}"
         )
@@ -87,10 +88,14 @@ class BackgroundSaver:
         except BaseException as error:
             self._failure = error
 
-    def _join(self) -> BaseException | None:
-        """Waits for the thread. If it failed, the first call returns the failure, and later calls return None."""
+    def _finish(self) -> None:
+        """Waits for the thread."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def _join(self) -> BaseException | None:
+        """Waits for the thread. If it failed, the first call returns the failure, and later calls return None."""
+        self._finish()
         failure, self._failure = self._failure, None
         return failure

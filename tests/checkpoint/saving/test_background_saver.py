@@ -149,6 +149,22 @@ def test_a_failure_is_told_once_by_wait_or_at_the_end(
         saver.save(1, program.variables, {})
 
 
+def test_a_failure_is_told_although_the_next_save_is_refused(
+    program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program()
+    folder = CheckpointFolder(tmp_path)
+    monkeypatch.setattr(folder, "write", failing("the disk is full"))
+    saver = BackgroundSaver(folder)
+    saver.save(1, program.variables, {})
+    with pytest.raises(CheckpointError, match="cannot be saved as JSON"):
+        saver.save(2, program.variables, {"x": object()})
+    with pytest.raises(CheckpointError, match="there is nothing to save"):
+        saver.save(2, mtf.VariableStore(), {})
+    with pytest.raises(SaveError, match="the disk is full"):
+        saver.wait()
+
+
 def test_an_error_of_the_runs_own_goes_first(
     program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
