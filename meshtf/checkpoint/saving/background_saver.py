@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -82,7 +83,8 @@ class BackgroundSaver:
 
     def _write(self, step: int, chunks: Sequence[Chunk], state: Mapping[str, Any]) -> None:
         if sys.platform == "linux":  # elsewhere this would be the priority of the whole process
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
+            with contextlib.suppress(OSError):  # a sandbox may refuse it
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
         try:
             self.folder.write(step, chunks, self._buffers.value_of, state)
         except BaseException as error:

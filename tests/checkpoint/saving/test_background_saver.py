@@ -165,6 +165,19 @@ def test_a_failure_is_told_although_the_next_save_is_refused(
         saver.wait()
 
 
+def test_a_sandbox_without_priorities(program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program()
+
+    def refuse(*_: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    folder = CheckpointFolder(tmp_path)
+    with BackgroundSaver(folder) as saver:
+        saver.save(1, program.variables, {})
+    assert folder.steps() == [1]
+
+
 def test_an_error_of_the_runs_own_goes_first(
     program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
