@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
-from meshtf.checkpoint.formats.tensor_files import read_box
+from meshtf.checkpoint.formats.tensor_files import plain_path, read_box
 from meshtf.checkpoint.formats.tensor_index import check_index
 from meshtf.checkpoint.formats.tensor_source import described
 from meshtf.checkpoint.formats.unreadable import unreadable
@@ -48,7 +48,8 @@ class TensorFlowCheckpoint:
         try:
             if index.exists():
                 check_index(index)
-            reader = tf.train.load_checkpoint(str(prefix))
+            with plain_path(prefix) as plain:
+                reader = tf.train.load_checkpoint(plain)
             shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
             if not index.exists() and not list(prefix.parent.glob(f"{prefix.name}*")):

@@ -62,7 +62,7 @@ def read_box(prefix: Path, tensor: str, shape: Sequence[int], dtype: tf.DType, b
 
 
 def _read(prefix: Path, tensor: str, specification: str, dtype: tf.DType) -> tf.Tensor:
-    with tf.init_scope(), tf.device("CPU:0"), _without_pattern(prefix) as plain:
+    with tf.init_scope(), tf.device("CPU:0"), plain_path(prefix) as plain:
         (value,) = tf.raw_ops.RestoreV2(
             prefix=plain, tensor_names=[tensor], shape_and_slices=[specification], dtypes=[dtype]
         )
@@ -70,8 +70,12 @@ def _read(prefix: Path, tensor: str, specification: str, dtype: tf.DType) -> tf.
 
 
 @contextlib.contextmanager
-def _without_pattern(prefix: Path) -> Iterator[str]:
-    """Yields a path to the same files without pattern characters. TensorFlow treats a path to read as a pattern."""
+def plain_path(prefix: Path) -> Iterator[str]:
+    """Yields a path to the same files without pattern characters. TensorFlow treats a path to read as a pattern.
+
+    Raises:
+      OSError: if the folder cannot be opened.
+    """
     if not _PATTERN.intersection(str(prefix)):
         yield str(prefix)
         return

@@ -12,6 +12,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from meshtf.checkpoint.conversion.operative_config import read_gin
+from meshtf.checkpoint.conversion.tensorflow_checkpoint import TensorFlowCheckpoint
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from tests.checkpoint.conversion.imported_models import MODELS, expected, interpreted, run
 from tests.checkpoint.conversion.test_importing import features
@@ -114,6 +115,18 @@ def test_bfloat16_stays_as_it_is_where_that_is_asked_for(tmp_path: Path) -> None
         assert found.dtype.name == dtype
         wanted = tensors["encoder/block_001/layer_000/SelfAttention/k"].reshape(8, 2, 4)
         np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["a*", "[a]", "a?", "a\\b"])
+def test_a_folder_whose_name_is_a_pattern(name: str, tmp_path: Path) -> None:
+    for folder in (name, "aa"):
+        (tmp_path / folder).mkdir()
+        write_v2(tmp_path / folder / "model.ckpt-7", {folder: np.ones([2], np.float32)})
+        write_v1(tmp_path / folder / "older.ckpt-6", {folder: np.ones([2], np.float32)})
+    for given in (tmp_path / name, tmp_path / name / "older.ckpt-6"):
+        found = TensorFlowCheckpoint.open(given)
+        assert list(found.tensors) == [name]
+        np.testing.assert_array_equal(found.read(name), [1.0, 1.0])
 
 
 def test_what_is_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
