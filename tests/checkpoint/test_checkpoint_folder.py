@@ -175,6 +175,16 @@ def test_a_name_that_no_later_read_would_take(tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
+def test_a_folder_whose_name_is_not_utf_8(store: mtf.VariableStore, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / os.fsdecode(b"\xff[1]"), keep=1)
+    for step in (1, 2):
+        folder.save(step, store, {})
+    newest = folder.newest_readable()
+    assert newest is not None
+    assert newest.step == 2
+    np.testing.assert_array_equal(newest.read("v"), store["v"])
+
+
 def test_old_ones_that_cannot_be_deleted_are_only_complained_of(
     store: mtf.VariableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,9 +31,9 @@ def write_chunks(
     parts = []
     with tf.init_scope(), tf.device("CPU:0"):
         for number, group in enumerate(_groups(chunks)):
-            parts.append(str(prefix.with_name(f"{part}_{number:05d}")))
+            parts.append(prefix.with_name(f"{part}_{number:05d}"))
             tf.raw_ops.SaveV2(
-                prefix=parts[-1],
+                prefix=os.fsencode(parts[-1]),
                 tensor_names=[chunk.tensor for chunk in group],
                 shape_and_slices=[chunk.box.specification(chunk.shape) for chunk in group],
                 tensors=[value_of(chunk) for chunk in group],
@@ -41,11 +41,13 @@ def write_chunks(
     merge(parts, prefix)
 
 
-def merge(parts: Sequence[Path | str], prefix: Path) -> None:
+def merge(parts: Sequence[Path], prefix: Path) -> None:
     """Merges several checkpoints into one, and deletes them."""
     with tf.init_scope(), tf.device("CPU:0"):
         tf.raw_ops.MergeV2Checkpoints(
-            checkpoint_prefixes=list(map(str, parts)), destination_prefix=str(prefix), delete_old_dirs=False
+            checkpoint_prefixes=list(map(os.fsencode, parts)),
+            destination_prefix=os.fsencode(prefix),
+            delete_old_dirs=False,
         )
 
 
@@ -71,12 +73,12 @@ def _read(prefix: Path, tensor: str, specification: str, dtype: tf.DType) -> tf.
 
 @contextlib.contextmanager
 def plain_path(prefix: Path) -> Iterator[str]:
-    """Yields a path to the same files without pattern characters. TensorFlow treats a path to read as a pattern.
+    """Yields a path to the same files that TensorFlow can read. It treats a path as a pattern, and as UTF-8.
 
     Raises:
       OSError: if the folder cannot be opened.
     """
-    if not _PATTERN.intersection(str(prefix)):
+    if not any(letter in _PATTERN or "\ud800" <= letter <= "\udfff" for letter in str(prefix)):
         yield str(prefix)
         return
     folder = os.open(prefix.parent, os.O_RDONLY | os.O_DIRECTORY)
