@@ -10,11 +10,11 @@ from meshtf.checkpoint.conversion.converted import listed
 from meshtf.checkpoint.conversion.exporting import FLOATING, Original, export_huggingface
 from meshtf.checkpoint.conversion.imported_folder import ImportedFolder
 from meshtf.checkpoint.conversion.importing import Import
+from meshtf.checkpoint.conversion.operative_config import read_bindings
 from meshtf.checkpoint.conversion.optimizer_slots import OptimizerSlots
 from meshtf.errors import CheckpointError, counted
 from meshtf.train.configuration import OPERATIVE_CONFIG
 from meshtf.train.model_forms import factored_sides, model_forms
-from meshtf.train.runs.resuming import bindings_of
 from meshtf_programs.command_lines.checkpoint import GOOGLE_BERT, HUGGINGFACE, MESH_TENSORFLOW, Options
 from meshtf_programs.user_paths import UserPathError, user_path
 
@@ -102,13 +102,16 @@ def _imported(path: Path, seen: frozenset[Path] = frozenset()) -> Path:
 
 def _beginning_of(configuration: Path, path: Path) -> Path:
     """Returns the initial checkpoint of a run."""
-    bindings = bindings_of(configuration.read_text("utf-8"))
-    given = bindings.get("Training.initial_checkpoint", "None")
-    given = bindings.get("InitialCheckpoint.path", "None") if given.startswith("@") else given
+    bindings = {binding.name: binding for binding in read_bindings(configuration)}
+    given = bindings.get("Training.initial_checkpoint")
+    if given is not None and given.resolved.startswith("@"):
+        given = bindings.get(f"{given.resolved[1:].removesuffix('()')}.path")
+    if given is None or not isinstance(given.value, str):
+        raise CheckpointError(_NO_CONFIGURATION.format(path=path))
     try:
-        beginning = user_path(given.strip("'\""))
+        beginning = user_path(given.value)
     except UserPathError as error:
         raise CheckpointError(f"{_NO_CONFIGURATION.format(path=path)}\nIts training began with {error}.") from None
-    if given == "None" or not beginning.exists():
+    if not beginning.exists():
         raise CheckpointError(_NO_CONFIGURATION.format(path=path))
     return beginning

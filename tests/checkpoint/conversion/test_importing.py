@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pprint
 import shutil
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from meshtf.train.configuration import OPERATIVE_CONFIG
 from tests.checkpoint.conversion.imported_models import MODELS, expected, interpreted, run
 from tests.house.sharpest import sharpest
 
@@ -149,6 +152,19 @@ def test_configurations_of_one_model_give_one_gin_file(case: str, tmp_path: Path
         assert run("import", source, tmp_path / output) == 0
     before, after = ((tmp_path / output / "model.gin").read_text() for output in ("before", "after"))
     assert before == after
+
+
+@pytest.mark.parametrize("name", ["plain", "a\\b", "a'b\"c", f"two  spaces {'of many letters ' * 8}end"])
+@pytest.mark.parametrize("begun", ["Training.initial_checkpoint", "first/InitialCheckpoint.path"])
+def test_an_export_finds_the_folder_of_any_name_that_a_run_began_with(name: str, begun: str, tmp_path: Path) -> None:
+    imported = tmp_path / name / "imported"
+    assert run("import", MODELS / "gpt2", imported) == 0
+    shutil.copytree(imported / "checkpoints", tmp_path / "run" / "checkpoints")
+    value = pprint.pformat(str(imported), width=76)  # so gin writes it, in parts in brackets where it is long
+    lines = ["Training.initial_checkpoint = @first/InitialCheckpoint()"] * begun.startswith("first")
+    lines += [f"{begun} = \\", textwrap.indent(value, "    ")]
+    (tmp_path / "run" / OPERATIVE_CONFIG).write_text("\n".join(lines))
+    assert run("export", tmp_path / "run", tmp_path / "exported") == 0
 
 
 def test_a_folder_of_any_name_stays_a_comment(tmp_path: Path) -> None:
