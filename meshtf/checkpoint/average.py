@@ -11,7 +11,12 @@ import tensorflow as tf
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.formats.tensor_source import TensorSource
 from meshtf.checkpoint.manifest import SavedTensor
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, counted
+
+_SCALE = "_scale"
+_QUANTIZED = """\
+the checkpoints have {count}, the first {first}, and integers with different scales have no mean: average the \
+checkpoints from which these were made, and quantize the result"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +27,8 @@ class Average:
     Floating and complex tensors are summed in double precision.
 
     Raises:
-      CheckpointError: if a source does not have the same tensors as the last one.
+      CheckpointError: if a source does not have the same tensors as the last one. Or if there are several sources with
+        quantized tensors: these are integers, each of which has a meaning only with the scale of its own source.
     """
 
     sources: Sequence[TensorSource]
@@ -36,6 +42,12 @@ class Average:
                     f"checkpoint {number} of {len(self.sources)} (step {source.step}) differs from the last in its "
                     f"tensors' names, shapes or types: {', '.join(dict.fromkeys(other))}"
                 )
+        tensors = self.sources[-1].tensors
+        quantized = [name for name, tensor in tensors.items() if tensor.dtype.is_integer and name + _SCALE in tensors]
+        if quantized and len(self.sources) > 1:
+            raise CheckpointError(
+                _QUANTIZED.format(count=counted(len(quantized), "quantized tensor"), first=quantized[0])
+            )
 
     @property
     def step(self) -> int:

@@ -173,6 +173,13 @@ def test_average_of_different_models() -> None:
         Average([first, second])
 
 
+def test_quantized_tensors_have_no_average() -> None:
+    values = {"w/int8": tf.constant([127, -1], tf.int8), "w/int8_scale": tf.constant(0.5)}
+    with pytest.raises(CheckpointError, match=r"have 1 quantized tensor, the first w/int8, and .* quantize the result$"):
+        Average([Arrays(values), Arrays({**values, "w/int8_scale": tf.constant(1.0)})])
+    np.testing.assert_array_equal(Average([Arrays(values)]).read("w/int8"), [127, -1])
+
+
 def test_comparison() -> None:
     nan, inf = float("nan"), float("inf")
     first = Arrays({"same": tf.constant([1.0, nan]), "v": tf.constant([1.0, 2.0, 3.0]), "only": tf.zeros([])})
