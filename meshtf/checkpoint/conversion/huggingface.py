@@ -53,6 +53,9 @@ _NO_WEIGHTS = """\
 _NO_SHARD = """\
 {folder} lacks {name}, one of the {count} files of its weights; copy it from where the others came from"""
 
+_IN_TWO_SHARDS = """\
+{first} and {second} both have {tensor}; remove the file that does not belong to the model, or download all again"""
+
 _PICKLED = """
 It has {name}, a PyTorch file. Reading such a file can run its author's code, so meshtf does not. Where torch
 is installed, transformers writes the same weights as safetensors:
@@ -194,7 +197,10 @@ def _shards(source: TensorSource, shard_bytes: int) -> list[list[str]]:
 
 
 def _sharded(path: Path) -> dict[str, SafetensorsFile]:
-    """The file of each tensor by the index, after checking that the files agree with the index."""
+    """The file of each tensor, after checking that the files agree with the index.
+
+    The index says which files there are. All of their tensors count, as in Transformers, also those that it lacks.
+    """
     weight_map = read_json(path / _INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise CheckpointError(f"{path / _INDEX} has no weight_map from tensors to files; download it again")
@@ -210,7 +216,13 @@ def _sharded(path: Path) -> dict[str, SafetensorsFile]:
             raise CheckpointError(
                 f"{path / _INDEX} says that {name} has {tensor}, but it does not; download both again"
             )
-    return {tensor: shards[name] for tensor, name in weight_map.items()}
+    files: dict[str, SafetensorsFile] = {}
+    for file in shards.values():
+        for tensor in file.tensors:
+            if tensor in files:
+                raise CheckpointError(_IN_TWO_SHARDS.format(tensor=tensor, first=files[tensor].path, second=file.path))
+            files[tensor] = file
+    return files
 
 
 def _no_weights(path: Path) -> str:

@@ -16,6 +16,7 @@ import safetensors.numpy
 
 from meshtf.checkpoint.conversion import imported_folder
 from meshtf.checkpoint.conversion.family import packaged_families
+from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.train.configuration import OPERATIVE_CONFIG
 from tests.checkpoint.conversion.imported_models import MODELS, run
 
@@ -34,10 +35,10 @@ def folder(tmp_path: Path) -> Callable[[str], Path]:
     return copy
 
 
-def with_weights(folder: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
-    weights = safetensors.numpy.load_file(folder / WHOLE)
+def with_weights(folder: Path, change: Callable[[dict[str, np.ndarray]], None], file: str = WHOLE) -> None:
+    weights = safetensors.numpy.load_file(folder / file)
     change(weights)
-    safetensors.numpy.save_file(weights, folder / WHOLE)
+    safetensors.numpy.save_file(weights, folder / file)
 
 
 def with_configuration(folder: Path, **values: Any) -> None:
@@ -60,6 +61,11 @@ SPOILT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
         "gemma",
         lambda f: shutil.copy(f / SHARD, f / THIRD),
         f"index.json says that {THIRD} has .*, but it does not",
+    ),
+    "a tensor in two shards": (
+        "gemma",
+        lambda f: with_weights(f, lambda w: w.update({"model.norm.weight": np.ones(8, np.float32)}), SHARD),
+        f"{SHARD} and .*{THIRD} both have model.norm.weight; remove the file that does not belong to the model",
     ),
     "an index of elsewhere": (
         "gemma",
@@ -244,6 +250,15 @@ def test_what_no_rule_takes_can_be_left_out(
     with_weights(source, lambda w: w.update(adapter=np.zeros(3, np.float32)))
     assert run("import", source, tmp_path / "imported", "--nostrict") == 0
     assert "left out, taken by no rule (1):\n    adapter" in capsys.readouterr().out
+
+
+def test_a_tensor_that_the_index_of_shards_lacks_counts(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    source = folder("gemma")
+    embedding = safetensors.numpy.load_file(source / "model-00001-of-00003.safetensors")["model.embed_tokens.weight"]
+    with_weights(source, lambda w: w.update({"lm_head.weight": embedding + 1}), THIRD)
+    assert run("import", source, tmp_path / "imported") == 0
+    saved = SavedCheckpoint.open(tmp_path / "imported" / "checkpoints" / "step_00000000")
+    np.testing.assert_array_equal(saved.read("output/weights"), embedding + 1)
 
 
 def test_an_export_needs_the_configuration_of_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
