@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import tensorflow as tf
-
 from meshtf.checkpoint.atomic_folder import WRITING, atomic_folder, synchronize
 from meshtf.cluster.cluster import Cluster
-from meshtf.errors import CheckpointError
+from meshtf.errors import CheckpointError, ClusterError, ProcessLostError
 from meshtf.files.appearing import appears
+
+LONGEST_WAIT = 6 * 3600.0
+"""The seconds for which processes wait for one another. One may have to write for hours after the others."""
 
 _NOT_SHARED = "process {process} ({address}) does not see the file that process 0 wrote there"
 
@@ -51,9 +52,9 @@ def write_together(
             meetings.hold()
             meetings.hold(_fault(lambda: write_own(temporary)))
             finish(temporary)
-    except ElsewhereError:
+    except (ElsewhereError, ClusterError, ProcessLostError):
         raise  # all know
-    except (OSError, tf.errors.OpError) as error:
+    except Exception as error:  # any error is reported, since the others must not wait for this process
         meetings.hold(_text(error))
     meetings.hold()
 
@@ -91,7 +92,10 @@ def _sign(path: Path) -> Iterator[None]:
 
 
 class _Meetings:
-    """Meetings of the processes. At each one, every process reports success or a failure."""
+    """Meetings of the processes. At each one, every process reports success or a failure.
+
+    A slow disk may need long. A process that is lost meanwhile is noticed at once.
+    """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster, self._name, self._stage = cluster, name, 0
@@ -99,7 +103,7 @@ class _Meetings:
     def hold(self, fault: str = "") -> None:
         """Holds one meeting. Raises ElsewhereError in all processes if some have a fault."""
         self._stage += 1
-        faults = self._cluster.gathered(f"{self._name}/{self._stage}", fault)
+        faults = self._cluster.gathered(f"{self._name}/{self._stage}", fault, LONGEST_WAIT)
         addresses = self._cluster.addresses
         told = [f"process {i} ({addresses[i]}): {text}" for i, text in enumerate(faults) if text]
         if told:
