@@ -16,6 +16,8 @@ from meshtf.checkpoint.chunks import Chunk, chunks_of
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
 from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
 from meshtf.checkpoint.saving.write_checkpoint import cluster_that_writes, write_checkpoint
+from meshtf.checkpoint.saving.writing_together import led_by_process_0
+from meshtf.cluster.cluster import Cluster
 from meshtf.errors import CheckpointError, DamagedCheckpointError, SaveError
 from meshtf.files.remote.remote_folder import RemoteFolder, place_of
 from meshtf.files.remote.working_folder import PassingFolder
@@ -101,6 +103,16 @@ class CheckpointFolder:
                 delete_folder(self.path(older))
                 self._sent_mark(older).unlink(missing_ok=True)
         self._sent_mark(step).touch()
+
+    def _send_for_all(self, step: int, cluster: Cluster | None) -> None:
+        """Sends a checkpoint that this process, or the processes of a cluster together, have written."""
+        if cluster is None:
+            self.send(step)
+            return
+        try:
+            led_by_process_0(cluster, f"sent {self.path(step).name}", lambda: self.send(step))
+        except OSError as error:
+            raise SaveError(str(error)) from None
 
     def _steps_here(self) -> list[int]:
         try:
@@ -212,10 +224,10 @@ class CheckpointFolder:
             self._sent_mark(step).unlink(missing_ok=True)
         write_checkpoint(path, step, chunks, value_of, state)
         cluster = cluster_that_writes(chunks)
+        if self.remote is not None:
+            self._send_for_all(step, cluster)
         if cluster is not None and not cluster.is_leader:
             return path
-        if self.remote is not None:
-            self.send(step)
         # Existing checkpoints of later steps were skipped as damaged. They must not count as newer than this one.
         older = [known for known in self.steps() if known < step]
         for old in older[: max(len(older) - self.keep + 1, 0)] if self.keep else []:

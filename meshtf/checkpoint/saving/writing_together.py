@@ -59,6 +59,22 @@ def write_together(
     meetings.hold()
 
 
+def led_by_process_0(cluster: Cluster, what: str, work: Callable[[], None]) -> None:
+    """Lets process 0 work, while the others wait for it. All processes call this.
+
+    Otherwise process 0 would be late at the next step, and the others would give up waiting for it there.
+
+    Args:
+      cluster: the cluster of the processes.
+      what: the name of the work.
+      work: the work of process 0.
+
+    Raises:
+      OSError: in every process, if the work failed.
+    """
+    _Meetings(cluster, cluster.meeting(what)).hold(_fault(work) if cluster.is_leader else "")
+
+
 def check_folder_is_shared(cluster: Cluster, folder: Path) -> None:
     """Checks, before a run, that every process sees the same folder. All processes call this.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,13 @@ from typing import Any
 
 import pytest
 
+from meshtf.checkpoint import CheckpointFolder
+from meshtf.checkpoint.chunks import Chunk
+from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
 from meshtf.checkpoint.saving.writing_together import ElsewhereError, write_together
 from meshtf.cluster.cluster import Cluster
+from meshtf.errors import SaveError
+from meshtf.files.remote.remote_folder import RemoteFolder
 from tests.cluster.threads_as_processes import in_each
 
 PATIENCE = 0.3
@@ -60,3 +66,34 @@ def test_any_error_of_process_0_is_told_to_all(tmp_path: Path) -> None:
     assert [type(error) for error in found] == [ElsewhereError] * 2
     assert {str(error) for error in found} == {"process 0 (host0:4000): no memory left"}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_all_wait_until_process_0_has_sent(is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = threading.Event()
+
+    def send(self: RemoteCheckpoints, local: Path, step: int) -> None:
+        time.sleep(3 * PATIENCE)
+        if is_full:
+            raise OSError(28, "No space left on device")
+        sent.set()
+
+    remote = RemoteCheckpoints(RemoteFolder.open("memory://all_wait"))
+    monkeypatch.setattr(RemoteCheckpoints, "send", send)
+    module = "meshtf.checkpoint.checkpoint_folder"
+    monkeypatch.setattr(f"{module}.write_checkpoint", lambda path, *_: path.mkdir(parents=True, exist_ok=True))
+
+    def save(cluster: Cluster) -> bool:
+        clusters[threading.get_ident()] = cluster
+        CheckpointFolder(tmp_path, remote=remote).write(3, list[Chunk](), lambda chunk: None, {})  # type: ignore[arg-type]
+        return sent.is_set()
+
+    clusters: dict[int, Cluster] = {}
+    monkeypatch.setattr(f"{module}.cluster_that_writes", lambda chunks: clusters[threading.get_ident()])
+    found = in_each(2, outcome(save))
+    if not is_full:
+        assert found == [True, True]
+        return
+    for error in found:
+        assert isinstance(error, SaveError)
+        assert "process 0 (host0:4000): the checkpoint of step 3 cannot be written to memory://all_wait" in str(error)
