@@ -163,7 +163,7 @@ def _pieces(file: BinaryIO | gzip.GzipFile) -> Pieces:
 def _first(pieces: Pieces) -> tuple[bytes, Pieces]:
     """Returns the first bytes of the pieces, and an iterator over all pieces."""
     taken: list[bytes] = []
-    while sum(map(len, taken)) < _HEAD_BYTES and (piece := next(pieces, b"")):
+    while sum(map(len, taken)) < _HEAD_BYTES and (piece := next(pieces, None)) is not None:  # a piece may be empty
         taken.append(piece)
     start = b"".join(taken)
     return start[:_HEAD_BYTES], itertools.chain([start], pieces)

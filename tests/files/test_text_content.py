@@ -50,6 +50,8 @@ def test_what_is_compressed(compress: Callable[[bytes], bytes]) -> None:
     assert text(compress(packed)) == TEXT
     assert text(compress(b"")) == b""
     assert text(compress(TEXT.decode().encode("utf-16"))) == TEXT
+    assert text(compress(b"") + compress(TEXT.decode().encode("utf-16"))) == TEXT
+    assert text(compress(b"") + compress(packed)) == TEXT
     for cut in (1, 9, len(packed) // 2):
         assert refused(packed[:-cut])
         assert refused(packed + packed[:-cut])
