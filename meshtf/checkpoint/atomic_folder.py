@@ -30,7 +30,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        for path in temporary.iterdir():
+        for path in temporary.rglob("*"):
             synchronize(path)
         synchronize(temporary)
         _put_in_place(temporary, final)

@@ -259,3 +259,20 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         (folder / "whole").touch()
         assert not final.exists()
     assert names_in(final) == ["whole"]
+
+
+def test_what_lies_deeper_in_a_folder_is_on_the_disk_before_it_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk: list[str] = []
+    plain = atomic_folder.synchronize
+
+    def synchronize(path: Path) -> None:
+        plain(path)
+        on_disk.append("" if (tmp_path / "final").exists() else path.name)
+
+    monkeypatch.setattr(atomic_folder, "synchronize", synchronize)
+    with atomic_folder.atomic_folder(tmp_path / "final") as folder:
+        (folder / "inner" / "more").mkdir(parents=True)
+        (folder / "inner" / "more" / "file").touch()
+    assert {"inner", "more", "file", ".writing-final"} <= set(on_disk)
