@@ -73,7 +73,12 @@ def _put_in_place(temporary: Path, final: Path) -> None:
     _remove(replaced)
     if final.exists():
         final.rename(replaced)
-    temporary.rename(final)
+    try:
+        temporary.rename(final)
+    except BaseException:
+        if replaced.exists() and not final.exists():
+            replaced.rename(final)
+        raise
     synchronize(final.parent)
     _remove(replaced)
 

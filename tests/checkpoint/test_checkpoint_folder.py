@@ -261,6 +261,26 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert names_in(final) == ["whole"]
 
 
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_a_folder_that_cannot_be_replaced_stays(
+    failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final, plain = tmp_path / "final", Path.rename
+    final.mkdir()
+    (final / "old").touch()
+
+    def rename(self: Path, target: Path) -> Path:
+        if self.name == ".writing-final":
+            raise failure
+        return plain(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(type(failure)), atomic_folder.atomic_folder(final) as folder:
+        (folder / "new").touch()
+    assert names_in(tmp_path) == ["final"]
+    assert names_in(final) == ["old"]
+
+
 def test_what_lies_deeper_in_a_folder_is_on_the_disk_before_it_appears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
