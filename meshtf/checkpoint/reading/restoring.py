@@ -214,7 +214,7 @@ def _partial_reader(saved: Restorable, variable: StoreEntry, sources: Mapping[st
         for layer in layers_in(variable, box) if box.num_elements else ():
             if layer.name in sources:
                 part = layer.box(box)
-                value[layer.index_in(box, part)] = saved.read(sources[layer.name], part)
+                value[layer.index_in(box, part)] = saved.read(sources[layer.name], part).numpy()
         return tf.constant(value)
 
     return read

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_training import Trained, assert_same_bits, build, by_layer
+from small_training import LAYERS, Trained, assert_same_bits, build, by_layer
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, WarmStart, restore, warm_start
@@ -165,6 +165,28 @@ def test_warm_start_of_some_layers_of_a_stack(trained: Trained, unroll: bool) ->
     warm_start(trained.saved, [program], [("layer_001/w", "layer_000/w"), (".*", None)])
     expected = by_layer(fresh.variables) | {"layer_001/w": trained.values["layer_000/w"]}
     assert_same_bits(by_layer(program.variables), expected)
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16, tf.float32, tf.bool, tf.uint64])
+def test_warm_start_of_single_numbers(dtype: tf.DType, tmp_path: Path) -> None:
+    def layer(carried: list[mtf.Tensor], _: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        return carried, [mtf.get_variable(carried[0].mesh, "number", [], dtype, initializer=mtf.zeros)]
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return [
+            mtf.get_variable(x.mesh, "alone", [], dtype, initializer=mtf.zeros),
+            *mtf.layer_stack(layer, x, LAYERS)[1],
+        ]
+
+    def made() -> mtf.Function:
+        return mtf.function(program, mtf.SpmdMeshImpl("all:2", ""), {"x": mtf.TensorSpec("n:1")})
+
+    first, second = made(), made()
+    first.initialize({"alone": np.ones([]), "layer/number": np.ones([3])})
+    folder = CheckpointFolder(tmp_path)
+    folder.save(1, first.variables, {})
+    warm_start(folder.open(1), [second], [])
+    assert_same_bits(by_layer(second.variables), by_layer(first.variables))
 
 
 @pytest.mark.parametrize(
