@@ -92,6 +92,8 @@ def write_npz(source: TensorSource, path: Path) -> None:
             f'{path}: a tensor in an .npz file of meshtf cannot be called "{_ABOUT}"; convert to .safetensors'
         )
     widened = tuple(name for name, tensor in source.tensors.items() if tensor.dtype == tf.bfloat16)
+    for name, tensor in source.tensors.items():
+        _check_can_be_read(path, name, np.float32 if name in widened else tensor.dtype.as_numpy_dtype)
     about = About(source.step, source.state, widened).text()
     with atomic_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         with archive.open(f"{_ABOUT}.npy", "w") as entry:
@@ -103,6 +105,16 @@ def write_npz(source: TensorSource, path: Path) -> None:
                 np.lib.format.write_array_header_2_0(entry, header)
                 for part in elements(source, name):
                     entry.write(part.astype(dtype).tobytes())
+
+
+def _check_can_be_read(path: Path, name: str, dtype: type) -> None:
+    """Raises SaveError if `NpzFile` could not read an array of this name and type again."""
+    try:
+        name_of(f"{name}.npy")
+    except ValueError as error:
+        raise SaveError(f"{path}: {error}; convert to .safetensors") from None
+    if np.dtype(dtype).isbuiltin != 1:  # 2 is a type that another package has added, such as float8
+        raise SaveError(f"{path}: NumPy has no type for tensor {shown(name)} of {np.dtype(dtype)}")
 
 
 @contextlib.contextmanager

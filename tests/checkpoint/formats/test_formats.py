@@ -126,6 +126,23 @@ def test_arrays_that_no_variable_can_hold(tmp_path: Path) -> None:
     assert not (tmp_path / "z.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        ("x/../y", tf.float32, r'an array is called "x/\.\./y", which cannot be .*; convert to \.safetensors'),
+        ("/w", tf.float32, 'an array is called "/w", which cannot be the name of a variable; convert'),
+        ("w", tf.as_dtype("float8_e5m2"), 'NumPy has no type for tensor "w" of float8_e5m2'),
+    ],
+)
+def test_an_npz_file_that_could_not_be_read_is_not_written(
+    name: str, dtype: tf.DType, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.npz"
+    with pytest.raises(SaveError, match=message):
+        write_to(Arrays({name: tf.cast(tf.zeros([2]), dtype)}), path)
+    assert not path.exists()
+
+
 def test_a_safetensors_file_that_is_cut_short(source: Arrays, tmp_path: Path) -> None:
     path = tmp_path / "file.safetensors"
     write_to(source, path)
@@ -175,7 +192,9 @@ def test_average_of_different_models() -> None:
 
 def test_quantized_tensors_have_no_average() -> None:
     values = {"w/int8": tf.constant([127, -1], tf.int8), "w/int8_scale": tf.constant(0.5)}
-    with pytest.raises(CheckpointError, match=r"have 1 quantized tensor, the first w/int8, and .* quantize the result$"):
+    with pytest.raises(
+        CheckpointError, match=r"have 1 quantized tensor, the first w/int8, and .* quantize the result$"
+    ):
         Average([Arrays(values), Arrays({**values, "w/int8_scale": tf.constant(1.0)})])
     np.testing.assert_array_equal(Average([Arrays(values)]).read("w/int8"), [127, -1])
 
