@@ -13,7 +13,9 @@ from pathlib import Path
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.files.remote.remote_folder import RemoteFolder
 
-_MANIFEST = re.compile(rf"step_([0-9]{{8}}|[1-9][0-9]{{8,}})/{re.escape(MANIFEST)}")
+_STEP = "step_([0-9]{8}|[1-9][0-9]{8,})"
+_MANIFEST = re.compile(f"{_STEP}/{re.escape(MANIFEST)}")
+_PART = re.compile(f"{_STEP}/.*", re.DOTALL)
 
 
 def _nothing() -> None:
@@ -61,9 +63,12 @@ class RemoteCheckpoints:
         folder.delete([MANIFEST, *folder.files()])
 
     def delete_unfinished(self) -> list[RemoteFolder]:
-        """Deletes the parts of checkpoints that an interrupted process left, and returns their folders."""
+        """Deletes the parts of checkpoints that an interrupted process left, and returns their folders.
+
+        Files in folders of other names, such as copies that the user has made, stay.
+        """
         files = self.folder.files()
         whole = {name.partition("/")[0] for name in files if _MANIFEST.fullmatch(name)}
-        unfinished = [name for name in files if "/" in name and name.partition("/")[0] not in whole]
+        unfinished = [name for name in files if _PART.fullmatch(name) and name.partition("/")[0] not in whole]
         self.folder.delete(unfinished)
         return [self.folder / name for name in sorted({name.partition("/")[0] for name in unfinished})]

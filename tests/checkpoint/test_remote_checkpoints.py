@@ -115,6 +115,17 @@ def test_killed_at_any_request_nothing_half_written_is_taken_for_whole(url: str)
     assert killed > 10
 
 
+def test_what_is_no_checkpoint_is_never_deleted(url: str) -> None:
+    folder, there = CheckpointFolder(url, keep=1), RemoteFolder.open(url)
+    names = ["notes.txt", "plots/loss.png", "step_00000001_copy/variables.index", "step_1/variables.index", "a/b/c"]
+    for name in [*names, "step_00000002/variables.index"]:
+        there.write(name, b"precious")
+    for step in (3, 4):
+        save(folder, step)
+    assert folder.remove_unfinished() == [there / "step_00000002"]
+    assert [name for name in there.files() if not name.startswith("step_00000004/")] == sorted(names)
+
+
 def test_damage_is_named_and_the_one_before_is_taken(url: str, caplog: pytest.LogCaptureFixture) -> None:
     folder = CheckpointFolder(url, keep=None)
     for step in (1, 2, 3, 4):
