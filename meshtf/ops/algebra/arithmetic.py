@@ -175,7 +175,7 @@ def divide(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name
             raise DtypeError("division by the scalar 0")
         return _scalar_divide(check_tensor(x1), x2, output_shape, name)
     if is_scalar(x1):
-        return _scalar_multiply(reciprocal(check_tensor(x2)), x1, output_shape, name or "divide")
+        return _divided_scalar(x1, check_tensor(x2), output_shape, name)
     x1, x2 = check_tensor(x1, beside=x2), check_tensor(x2, beside=x1)
     same_dtype([x1, x2])
     return ElementwiseOperation(
@@ -325,6 +325,21 @@ def _scalar_divide(x: Tensor, scalar: Any, output_shape: ShapeLike | None, name:
     ).outputs[0]
 
 
+def _divided_scalar(scalar: Any, x: Tensor, output_shape: ShapeLike | None, name: str | None) -> Tensor:
+    """scalar / x, rounded once. The reciprocal of x may be infinite, or 0, where the quotient is not."""
+    return ElementwiseOperation(
+        name or "divide",
+        ScalarKernel(_over, scalar_constant(scalar, x.dtype).item(), x.dtype),
+        [x],
+        output_shape=output_shape,
+        gradient=_divided_scalar_gradient,
+    ).outputs[0]
+
+
+def _over(x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    return tf.divide(number, x)
+
+
 def _multiply_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
     x1, x2 = op.inputs
     return [_by_factor(op, dy, own, other) for own, other in ((x1, x2), (x2, x1))]
@@ -342,6 +357,11 @@ def _divide_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None
     x1, x2 = op.inputs
     dx1 = over_divisor(dy, conjugate(x2))
     return [dx1, negative(times_slope(dx1, conjugate(divide(x1, x2))))]
+
+
+def _divided_scalar_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:
+    (x,), (y,) = op.inputs, op.outputs
+    return [negative(times_slope(over_divisor(dy, conjugate(x)), conjugate(y)))]
 
 
 def _square_gradient(op: ElementwiseOperation, dy: Tensor) -> list[Tensor | None]:

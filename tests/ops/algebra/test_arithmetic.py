@@ -61,6 +61,33 @@ def test_an_output_shape_that_lacks_a_dimension(with_scalar: WithScalar) -> None
     assert f"\n    x [rows:2 cols:4] float32\n  at {__file__}:" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scalar", "divisors"),
+    [
+        (tf.float32, 1e38, [2e38, 3e38]),  # the reciprocals are 0 where small numbers count as 0
+        (tf.float32, 41.0, [41.0, 47.0]),
+        (tf.float16, 1e-3, [1e-5, 2e-5]),  # the reciprocals are infinite
+        (tf.float16, 60000.0, [60000.0, 40000.0]),  # the reciprocals have few digits
+        (tf.complex64, 41.0 + 1.0j, [41.0 + 1.0j, 2.0j]),
+    ],
+)
+def test_a_scalar_over_a_tensor_is_rounded_once(dtype: tf.DType, scalar: complex, divisors: list[complex]) -> None:
+    array = np.array(divisors, dtype.as_numpy_dtype)
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        y = scalar / x
+        return [y, mtf.gradients([mtf.reduce_sum(y)], [x])[0]]
+
+    y, grad = interpret(program, {"x": ("n:2", array)}, "all:2", "n:all").results
+    wide = array.astype(np.complex128 if dtype.is_complex else np.float64)
+    number = array.dtype.type(scalar).astype(wide.dtype)
+    rounding = 4 * np.finfo(array.dtype).eps
+    np.testing.assert_allclose(y, (number / wide).astype(array.dtype), rtol=rounding if dtype.is_complex else 0)
+    with np.errstate(over="ignore"):
+        expected = np.conj(-number / wide**2).astype(array.dtype)
+    np.testing.assert_allclose(grad, expected, rtol=rounding, atol=1e-7)
+
+
 def test_the_sum_of_no_tensors_is_the_number_0() -> None:
     """As in Mesh TensorFlow, so that a loss may be added to those that a model has beside it, if it has any."""
     assert mtf.add_n([]) == 0
