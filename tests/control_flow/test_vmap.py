@@ -14,6 +14,7 @@ import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
 from meshtf.graph.blocks import with_nested
 from meshtf.graph.operation import Operation
+from meshtf.graph.tensor import check_tensor
 from meshtf.ops.reductions.sum_of_squares import root_of_squares, sum_of_squares
 
 pytestmark = pytest.mark.quick
@@ -38,6 +39,14 @@ def definite(x: mtf.Tensor) -> mtf.Tensor:
     product = mtf.einsum([mtf.rename_dimension(x, "b", "c"), other], [A, B])
     eye = mtf.cast(mtf.equal(mtf.range(A), mtf.range(B), output_shape=[A, B]), x.dtype)
     return product + 4.0 * eye
+
+
+def second(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    """A gradient of a gradient, of products, quotients and powers."""
+    y = mtf.tanh(x) * w / (2.0 + mtf.square(x)) + x * x * mtf.exp(x)
+    (grad,) = mtf.gradients([mtf.reduce_sum(y)], [x])
+    (again,) = mtf.gradients([mtf.reduce_sum(mtf.sin(check_tensor(grad)))], [x])
+    return check_tensor(again)
 
 
 # Together they have every operation that can be mapped.
@@ -78,6 +87,8 @@ BODIES: dict[str, Body] = {
     "where": lambda x, w, ids: mtf.where(mtf.greater(x, 0.0), w, mtf.leaky_relu(x)),
     "stopped": lambda x, w, ids: mtf.relu(x) * stopped(x, w),
     "nested": lambda x, w, ids: mtf.vmap(lambda row, other: row / mtf.reduce_sum(row * other), "a")(x, w),
+    "own gradient of maxima": lambda x, w, ids: mtf.gradients([mtf.reduce_sum(mtf.sin(mtf.cummax(x, "b")))], [x])[0],
+    "own second gradient": lambda x, w, ids: second(x, w),
     "own gradient": lambda x, w, ids: mtf.gradients([mtf.reduce_sum(mtf.tanh(stopped(x, w)) * w)], [x])[0],
 }  # fmt: skip
 

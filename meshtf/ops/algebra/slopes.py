@@ -41,13 +41,14 @@ def _times_slope_gradient(op: ElementwiseOperation, ddy: Tensor) -> list[Tensor]
 
 def _times_either(x: Tensor, y: Tensor, output_shape: Shape) -> Tensor:
     """x * y where neither is 0, else 0."""
-
-    def gradient(op: ElementwiseOperation, dz: Tensor) -> list[Tensor]:
-        return [_times_either(dz, conjugate(other), output_shape) for other in (y, x)]
-
     return ElementwiseOperation(
-        "multiply", _product_of_either, [x, y], output_shape=output_shape, gradient=gradient
+        "multiply", _product_of_either, [x, y], output_shape=output_shape, gradient=_times_either_gradient
     ).outputs[0]
+
+
+def _times_either_gradient(op: ElementwiseOperation, dz: Tensor) -> list[Tensor]:
+    (x, y), (z,) = op.inputs, op.outputs
+    return [_times_either(dz, conjugate(other), z.shape) for other in (y, x)]
 
 
 def _product_of_either(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:

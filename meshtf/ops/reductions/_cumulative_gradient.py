@@ -27,6 +27,7 @@ class CumulativeMaxGradientOperation(Operation):
     """
 
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(self, dy: Tensor, places: Tensor, dim_name: str, *, reverse: bool) -> None:
         super().__init__([dy, places], [(dy.shape, dy.dtype)], name="cummax_gradient")
