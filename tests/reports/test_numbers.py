@@ -95,6 +95,18 @@ def test_a_quotient_is_the_floor_of_the_exact_one(dtype: Any) -> None:
     np.testing.assert_array_equal(remainder, np.mod(a, b))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, tf.bfloat16.as_numpy_dtype, np.float32])
+def test_a_quotient_of_many_digits_is_rounded_once(dtype: Any) -> None:
+    """154 // 1.3125 was 118 in bfloat16, and not 117: the difference to the remainder was rounded, then divided."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(*ends, 4096).astype(dtype) for ends in ((-4000, 4000), (0.5, 3)))
+    inputs = {"a": ("n:4096", a), "b": ("n:4096", b)}
+    quotient, remainder = interpret(lambda a, b: [a // b, a % b], inputs, "rows:1").results
+    exact = np.floor_divide(a.astype(np.longdouble), b.astype(np.longdouble))
+    np.testing.assert_array_equal(quotient, exact.astype(dtype))
+    np.testing.assert_array_equal(remainder, (a - exact * b).astype(dtype))
+
+
 def test_quotients_by_0_and_by_infinity() -> None:
     """tensorflow/tensorflow#56130: what has no remainder is still the floor of the quotient."""
     a, b = np.array([1.0, -1.0, np.inf, 1.0, 1e-37]), np.array([0.0, 0.0, 2.0, np.inf, -2.0])

@@ -25,6 +25,7 @@ from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import ORDERED, SIGNED
 from meshtf.ops.inputs.scalars import Operand, is_scalar
 from meshtf.planning.local_work import extrema
+from meshtf.planning.local_work.wide_kernel import WideKernel
 
 
 @language_function
@@ -203,15 +204,20 @@ def _exponent_slope(x1: Tensor, y: Tensor) -> Tensor:
 
 
 def _floor_of_quotient(x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
-    """The floor of the exact quotient.
+    """The floor of the exact quotient, in float32 at least.
 
     TensorFlow takes the floor of the rounded quotient. In float32, 1 / 0.2 rounds to 5, but 0.2 is stored as slightly
     more than 0.2: it fits in 4 times, and 1 mod 0.2 is nearly 0.2.
     """
-    if not x1.dtype.is_floating:
-        return tf.math.floordiv(x1, x2)
+    return _FLOOR_OF_FLOATS(x1, x2) if x1.dtype.is_floating else tf.math.floordiv(x1, x2)
+
+
+def _floor_of_floats(x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
     quotient = tf.round((x1 - tf.math.floormod(x1, x2)) / x2)
     return tf.where(tf.math.is_finite(quotient), quotient, tf.math.floordiv(x1, x2))
+
+
+_FLOOR_OF_FLOATS = WideKernel(_floor_of_floats)
 
 
 def _indicator(condition: Tensor, like: Tensor) -> Tensor:
