@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from meshtf.call_sites import language_function
 from meshtf.dimension import Dimension, ShapeLike
 from meshtf.errors import DtypeError
+from meshtf.graph.dtypes import sum_dtype
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import divide, multiply
 from meshtf.ops.algebra.elementwise_operation import conjugate
@@ -128,7 +129,9 @@ def _extremum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
     """The share of each element that is chosen, and 0 for others; NaN for all elements if the extremum is NaN."""
     (x,), (y,) = op.inputs, op.outputs
     chosen = equal(x, y, output_shape=x.shape)
-    share = divide(dy, reduce_sum(cast(chosen, dy.dtype), output_shape=y.shape))
+    # float16 cannot hold the number of equals if it is above 65504.
+    wide = sum_dtype(dy.dtype)
+    share = cast(divide(cast(dy, wide), reduce_sum(cast(chosen, wide), output_shape=y.shape)), dy.dtype)
     # A product of the choice and the share, 0 times infinity if nothing is chosen, would be 0 on XLA.
     other = times_slope(dy, where(is_nan(y), math.nan, constant(y.mesh, 0, dtype=dy.dtype)), y.shape)
     return where(chosen, share, other, output_shape=x.shape)

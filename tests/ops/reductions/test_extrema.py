@@ -79,3 +79,12 @@ def test_the_gradient_of_an_extremum_that_is_nan() -> None:
         found = interpret(program, {"x": ("rows:2 columns:3", x)}, "cores:2", layout, max_padding=1.0).results
         for grad, first, second in zip(found, [np.nan, np.nan, 0.0, 0.0], [[0, 0.5, 0.5], [1, 0, 0]] * 2, strict=True):
             np.testing.assert_array_equal(grad, [[first] * 3, second])
+
+
+@pytest.mark.parametrize("layout", ["", "n:cores"])
+def test_more_equals_than_float16_can_count_share_the_gradient(layout: str) -> None:
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        return [mtf.gradients([1024.0 * extremum(x)], [x])[0] for extremum in (mtf.reduce_max, mtf.reduce_min)]
+
+    found = interpret(program, {"x": ("n:65536", np.zeros(65536, np.float16))}, "cores:2", layout).results
+    np.testing.assert_array_equal(found, np.full([2, 65536], 2.0**-6))
