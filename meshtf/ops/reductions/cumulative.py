@@ -109,7 +109,7 @@ class _Maximum:
 
     def totals(self, dtype: tf.DType) -> list[tuple[Emit, tf.DType]]:
         """The totals that each core sends to the others, with dtypes: its maximum, and with an index its place."""
-        if not self._axes:
+        if not (self._axes and self.size):
             return []
         return [(self._maximum, dtype), *([(self._first_maximum, tf.int32)] if self._with_index else [])]
 

@@ -165,6 +165,16 @@ def test_of_sizes_that_do_not_divide_totals_are_sent_and_padding_is_no_maximum(r
     assert {(c.step.kind, c.input.slice_bytes) for c in planned.collectives} == {("all_gather", 3 * 4)}
 
 
+@pytest.mark.parametrize("layout", ["", "n:rows", "m:rows"])
+def test_of_no_elements(layout: str) -> None:
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        ys = [mtf.cumsum(x, "n"), mtf.cummax(x, "n"), mtf.cummax(x, "n", reverse=True)]
+        return [*ys, *(mtf.gradients([mtf.square(y)], [x])[0] for y in ys)]
+
+    for result in interpret(program, {"x": ("m:2 n:0", np.zeros([2, 0]))}, "rows:2", layout).results:
+        assert result.shape == (2, 0)
+
+
 def test_on_virtual_cpus() -> None:
     def program(x: mtf.Tensor) -> list[Any]:
         return [mtf.square(mtf.cumsum(x, "b", True)), mtf.cummax(x, "b"), mtf.cummax(x, "b", reverse=True)]
