@@ -13,7 +13,7 @@ from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
 from meshtf.lowering.report.memory.peak_memory import moments
-from meshtf.ops.elementwise.activations import ELU, SELU
+from meshtf.ops.elementwise.activations import ELU, EXACT_GELU, EXACT_GELU_GRADIENT, SELU
 from meshtf.ops.elementwise.gated_by_itself import GELU, SWISH, GatedGradientKernel, GatedKernel
 from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
 from meshtf.planning.local_work.wide_kernel import WideKernel
@@ -39,7 +39,7 @@ Category: TypeAlias = Literal["product", "elementwise", "reduction", "other", "v
 _TRANSCENDENTAL = frozenset(
     [
         tf.exp, tf.math.expm1, tf.math.log, tf.math.log1p, tf.pow, tf.sin, tf.cos, tf.tanh, tf.sigmoid, tf.math.erf,
-        WideKernel(tf.math.softplus), ELU, SELU,
+        WideKernel(tf.math.softplus), ELU, SELU, EXACT_GELU, EXACT_GELU_GRADIENT,
         *(WideKernel(kernel(gate)) for gate in (SWISH, GELU) for kernel in (GatedKernel, GatedGradientKernel)),
     ]
 )  # fmt: skip

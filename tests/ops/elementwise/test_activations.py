@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -42,3 +43,37 @@ def test_exponential_units_are_precise_for_small_and_for_large_numbers(dtype: ty
         np.testing.assert_allclose(
             got.astype(np.float64), rounded, rtol=digits, atol=1e-7 if dtype == np.float16 else 0
         )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, tf.bfloat16.as_numpy_dtype])
+def test_exact_gelu_is_precise_far_below_zero(dtype: type) -> None:
+    """1 + erf has no digits there: gelu(-3.2) was 0 in bfloat16, and gelu(-6) in float32."""
+    x = np.array([-10.0, -6.0, -4.0, -3.2, -0.5, 0.0, 1.0, 10.0], dtype)
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        y = mtf.gelu(x, approximate=False)
+        (first,) = mtf.gradients([y], [x])
+        return [y, first, *mtf.gradients([first], [x])]
+
+    wide = x.astype(np.float64)
+    below = np.array([math.erfc(-number / math.sqrt(2)) / 2 for number in wide])
+    density = np.exp(-(wide**2) / 2) / math.sqrt(2 * math.pi)
+    found = interpret(program, {"x": ("n:8", x)}, "rows:1").results
+    for got, expected in zip(found, [wide * below, below + wide * density, (2 - wide**2) * density], strict=True):
+        rounded = expected.astype(dtype).astype(np.float64)
+        digits = {np.float32: 1e-5, np.float64: 1e-13}.get(dtype, 2.0**-7)
+        least = 1e-7 if dtype == np.float16 else 0.0
+        np.testing.assert_allclose(got.astype(np.float64), rounded, rtol=digits, atol=least)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, tf.bfloat16.as_numpy_dtype])
+def test_gradients_of_exact_gelu_at_infinities(dtype: type) -> None:
+    x = np.array([-np.inf, -1e4, 1e4, np.inf], dtype)
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        (first,) = mtf.gradients([mtf.gelu(x, approximate=False)], [x])
+        (second,) = mtf.gradients([first], [x])
+        return [first, second, *mtf.gradients([second], [x])]
+
+    found = interpret(program, {"x": ("n:4", x)}, "rows:2", "n:rows").results
+    np.testing.assert_array_equal(found, np.array([[0, 0, 1, 1], [0] * 4, [0] * 4], dtype))
