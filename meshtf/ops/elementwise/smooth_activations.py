@@ -7,7 +7,7 @@ import tensorflow as tf
 from meshtf.call_sites import language_function
 from meshtf.errors import UsageError
 from meshtf.graph.tensor import Tensor, check_tensor
-from meshtf.ops.algebra.arithmetic import divide, negative, square
+from meshtf.ops.algebra.arithmetic import negative, reciprocal, square
 from meshtf.ops.elementwise.activations import swish
 from meshtf.ops.elementwise.comparisons import greater
 from meshtf.ops.elementwise.complex_numbers import abs
@@ -81,12 +81,20 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
 def soft_sign(x: Tensor) -> Tensor:
     """x / (1 + |x|).
 
+    float16 and bfloat16 are computed in float32, and rounded once.
+
     Examples:
       >>> value(mtf.soft_sign(mtf.constant(mesh, [-1.0, 0.0, 3.0], "n:3")))
       array([-0.5 ,  0.  ,  0.75], dtype=float32)
     """
-    require(check_tensor(x), REAL)
-    return divide(x, abs(x) + 1.0)
+    return unary(x, "soft_sign", _SOFT_SIGN, lambda x, y: square(reciprocal(abs(x) + 1.0)), REAL)
+
+
+def _soft_sign(x: tf.Tensor) -> tf.Tensor:
+    return x / (1.0 + tf.abs(x))
+
+
+_SOFT_SIGN = WideKernel(_soft_sign)
 
 
 @language_function
