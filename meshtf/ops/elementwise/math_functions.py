@@ -84,7 +84,7 @@ def rsqrt(x: Tensor, name: str = "rsqrt") -> Tensor:
       >>> value(mtf.rsqrt(mtf.constant(mesh, [4.0, 16.0], "n:2")))
       array([0.5 , 0.25], dtype=float32)
     """
-    return unary(x, name, tf.math.rsqrt, lambda x, y: -0.5 * divide(y, x))
+    return unary(x, name, tf.math.rsqrt, lambda x, y: divide(y * -0.5, x))
 
 
 @language_function

@@ -58,3 +58,13 @@ def test_functions_at_their_edges() -> None:
         for x, expected in numbers.items():
             place = np.flatnonzero(xs == x)[0]
             np.testing.assert_array_equal([y[place] for y in derivatives], expected, f"{name} at {x}")
+
+
+@pytest.mark.parametrize(("dtype", "x"), [(np.float16, 4.45e-4), (np.float32, 1.9e-26)])
+def test_a_slope_is_finite_if_its_dtype_can_hold_it(dtype: type, x: float) -> None:
+    """rsqrt(x) / x may be infinite where half of it is not."""
+    at = np.array([x], dtype)
+    (slope,) = interpret(lambda x: mtf.gradients([mtf.rsqrt(x)], [x]), {"x": ("n:1", at)}, "one:1").results
+    np.testing.assert_allclose(
+        slope, (-0.5 * at.astype(np.float64) ** -1.5).astype(dtype), rtol=4 * np.finfo(dtype).eps
+    )
