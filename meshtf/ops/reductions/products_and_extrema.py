@@ -138,9 +138,9 @@ def _extremum_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
 
 
 def _prod_gradient(op: ReduceOperation, dy: Tensor) -> Tensor:
-    (x,), (y,) = op.inputs, op.outputs
-    others = _product_of_others(x, [d for d in x.shape if not y.shape.has(d.name)])
-    return multiply(dy, conjugate(others), output_shape=x.shape)
+    (x,), (y,), wide = op.inputs, op.outputs, sum_dtype(dy.dtype)
+    others = _product_of_others(cast(x, wide), [d for d in x.shape if not y.shape.has(d.name)])
+    return cast(multiply(cast(dy, wide), conjugate(others), output_shape=x.shape), x.dtype)
 
 
 def _product_of_others(x: Tensor, dims: Sequence[Dimension]) -> Tensor:

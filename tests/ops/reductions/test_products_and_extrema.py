@@ -106,3 +106,12 @@ def test_single_precision_loses_nothing_on_the_way() -> None:
     x = np.array([1e-20, 1e-20, 1e20], np.float32)
     found = interpret(lambda x: mtf.gradients([mtf.reduce_prod(x)], [x]), {"x": ("n:3", x)}, "rows:1").results
     np.testing.assert_allclose(found[0], [1.0, 1.0, 0.0], rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("layout", ["", "n:rows"])
+def test_gradients_of_products_of_float16_are_rounded_once(layout: str) -> None:
+    """The product of the first two is infinite in float16, and so was the product of the others."""
+    x = np.array([300.0, 300.0, 2.0**-7, 0.1], np.float16)
+    inputs = {"x": ("n:4", x)}
+    (grad,) = interpret(lambda x: mtf.gradients([mtf.reduce_prod(x)], [x]), inputs, "rows:2", layout).results
+    np.testing.assert_array_equal(grad, np.array([left_out(x, i) for i in range(4)], np.float16))
