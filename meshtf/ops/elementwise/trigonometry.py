@@ -14,6 +14,7 @@ from meshtf.ops.elementwise.unary_and_binary import binary, unary
 from meshtf.ops.elementwise.where import where
 from meshtf.ops.inputs.accepted_dtypes import REAL
 from meshtf.ops.inputs.scalars import Operand
+from meshtf.planning.local_work import extrema
 from meshtf.planning.local_work.wide_kernel import WideKernel
 
 
@@ -126,8 +127,8 @@ def _length_or_one(x1: Tensor, x2: Tensor, like: Tensor) -> Tensor:
 def _hypot(x1: tf.Tensor, x2: tf.Tensor) -> tf.Tensor:
     """The larger of the two times sqrt(1 + ratio²)."""
     x1, x2 = tf.abs(x1), tf.abs(x2)
-    larger = tf.maximum(x1, x2)
-    ratio = tf.minimum(x1, x2) / tf.where(tf.equal(larger, 0), tf.ones_like(larger), larger)
+    larger = extrema.maximum(x1, x2)
+    ratio = extrema.minimum(x1, x2) / tf.where(tf.equal(larger, 0), tf.ones_like(larger), larger)
     length = larger * tf.sqrt(1 + tf.square(ratio))
     is_infinite = tf.math.is_inf(x1) | tf.math.is_inf(x2)
     return tf.where(is_infinite, tf.constant(float("inf"), length.dtype), length)

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.ops.algebra.elementwise_operation import ElementwiseOperation
 from meshtf.testing import interpret
 
 RNG = np.random.default_rng(0)
@@ -56,6 +57,18 @@ def test_at_their_edges() -> None:
         np.testing.assert_allclose(slope[1], beside, rtol=1e-14)
     outside = interpret(lambda x: [mtf.asin(x), mtf.acosh(x * 0.25)], {"x": ("n:2", [2.0, -2.0])}, "one:1").results
     assert np.isnan(outside).all()
+
+
+def test_xla_keeps_a_nan_of_either_side() -> None:
+    """Its maximum on a CPU keeps only that of the first."""
+    x1, x2 = tf.constant([1.0, np.nan, np.inf, 3.0]), tf.constant([np.nan, 1.0, np.nan, 4.0])
+    x = mtf.placeholder(mtf.Mesh(mtf.Graph()), "n:4", name="x")
+    operation = mtf.hypot(x, x).operation
+    assert isinstance(operation, ElementwiseOperation)
+    kernel = operation.kernel
+    compiled = tf.function(lambda x1, x2: kernel(x1, x2), jit_compile=True, autograph=False)
+    for sides in ((x1, x2), (x2, x1)):
+        np.testing.assert_array_equal(compiled(*sides), [np.nan, np.nan, np.inf, 5.0])
 
 
 def test_narrow_dtypes_round_once() -> None:
