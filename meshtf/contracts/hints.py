@@ -61,10 +61,15 @@ def tensor_hint(hint: object) -> TensorAnnotation | None:
 
 
 def tensor_hints(hint: object) -> Iterator[TensorAnnotation]:
-    """Every annotation of a tensor inside an annotation, such as the two of `tuple[mtf.f32["n"], mtf.i32[""]]`."""
+    """Every annotation of a tensor inside an annotation, such as the two of `tuple[mtf.f32["n"], mtf.i32[""]]`.
+
+    A function (`Callable[[mtf.Tensor], mtf.Tensor]`) has no tensors in it, and neither has a class.
+    """
     own = tensor_hint(hint)
     if own is not None:
         yield own
+        return
+    if get_origin(hint) in (Callable, type):
         return
     for part in get_args(hint):
         yield from tensor_hints(part)

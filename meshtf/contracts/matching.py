@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
 
 from meshtf.annotations.shape_pattern import DimensionPattern, ShapePattern
@@ -60,6 +60,8 @@ class Matching:
                     self.compare(parts[-1], part, f"{what}[{key!r}]")
             else:
                 self.faults.append(f"{what} is a {type(value).__name__}, and not a dict of tensors")
+        elif isinstance(value, Iterator):
+            pass  # reading its parts would use them up
         elif not isinstance(value, list | tuple):
             self.faults.append(f"{what} is {_described(value)}, and not a list or a tuple of tensors")
         elif origin is tuple and parts[-1] is not Ellipsis:
@@ -78,6 +80,8 @@ class Matching:
         with_tensors = [c for c in choices if next(tensor_hints(c), None) is not None]
         others = [c for c in choices if c not in with_tensors]
         if any(isinstance(c, type) and isinstance(value, c) for c in others):
+            return
+        if callable(value) and any(get_origin(c) in (Callable, type) for c in others):
             return
         for choice in with_tensors:
             attempt = Matching(in_order=self._in_order)

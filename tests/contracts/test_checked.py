@@ -157,6 +157,23 @@ def test_a_wrong_number_of_arguments_is_python_s_own_error() -> None:
         attend(ones("length:3 d_kv:8"))  # type: ignore[call-arg]
 
 
+def test_functions_classes_and_iterators_are_not_looked_into() -> None:
+    @mtf.checked
+    def f(
+        x: mtf.f32["n"],
+        activation: Callable[[mtf.Tensor], mtf.f32["n"]],
+        either: mtf.f32["n"] | Callable[[mtf.Tensor], mtf.Tensor] | None = None,
+        kind: type[mtf.Tensor] = mtf.Tensor,
+        more: Iterator[mtf.f32["n"]] | None = None,
+    ) -> mtf.f32["n"]:
+        return mtf.add_n([activation(x), *(more or ())])
+
+    n, m = ones("n:2"), ones("n:3")
+    assert f(n, mtf.relu, mtf.relu, mtf.Tensor, iter([n, n])).shape == n.shape
+    assert f(n, mtf.relu, n).shape == n.shape
+    assert [line.partition(" has ")[0] for line in faults(lambda: f(n, mtf.relu, m))] == ["either [n:3]"]
+
+
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [

@@ -68,6 +68,15 @@ def test_annotations_beside_inputs_are_a_contract() -> None:
     assert operations(mtf.function(step, PAPER, {"images": mtf.f32["batch:4 pixels:8"], "labels": mtf.i32["batch"]}))
 
 
+def test_a_parameter_that_is_a_function_is_no_input() -> None:
+    def program(
+        x: mtf.f32["batch:4 hidden:2"], activation: Callable[[mtf.Tensor], mtf.f32["batch hidden"]] = mtf.relu
+    ) -> mtf.f32["batch hidden"]:
+        return activation(x)
+
+    assert str(mtf.function(program, PAPER).results.shape) == "batch:4 hidden:2"
+
+
 def result_of(hint: Any, body: Callable[[mtf.Tensor], Any]) -> mtf.Function:
     def program(x: mtf.f32["batch:4 hidden:2"]) -> Any:
         return body(x)
