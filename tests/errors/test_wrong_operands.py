@@ -101,6 +101,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      UsageError, "x [batch:4 hidden:8] float32 is a tensor of the language, which has no"),
     ("reshape to a number", lambda: X.reshape(3),
      ShapeError, "x.reshape: not a shape: 3; give an mtf.Shape, a list of dimensions"),
+    ("int times a large int", lambda: IDS * 2**70,
+     DtypeError, "scalar 1.1805916207174113e+21 is no int32; convert the tensor with mtf.cast"),
     ("clip swapped", lambda: mtf.clip_by_value(X, 1.0, -1.0),
      UsageError, "clip_value_min is 1.0, above clip_value_max, -1.0; swap them"),
     ("clip numpy", lambda: mtf.clip_by_value(X, ARRAY, 1.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from typing import Any, TypeAlias
@@ -28,9 +29,19 @@ def scalar_constant(value: Any, dtype: tf.DType) -> np.ndarray:
       DtypeError: the dtype cannot hold it (1.5 or 2**40 in int32).
     """
     array = np.asarray(value)
+    if array.dtype == object and isinstance(value, numbers.Real):  # a fraction, or an integer of more than 64 bits
+        array = np.asarray(_float(value))
     if array.dtype.kind not in "biufcV":  # V: bfloat16
         raise DtypeError(f"a number is needed, not {value!r}")
     return held_by(array, dtype)
+
+
+def _float(value: numbers.Real) -> float:
+    """The nearest float; infinite if there is none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return -math.inf if value < 0 else math.inf
 
 
 def held_by(array: np.ndarray, dtype: tf.DType) -> np.ndarray:

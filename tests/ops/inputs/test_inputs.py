@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.testing import interpret_graph
 
 MESH = mtf.Mesh(mtf.Graph())
 
@@ -40,6 +42,14 @@ def test_numbers_of_python_keep_their_values() -> None:
         np.testing.assert_array_equal(x.operation.value, value)
     assert mtf.import_tf_tensor(MESH, 3).dtype == tf.int32
     assert mtf.import_tf_tensor(MESH, [[0.5], [1]], "rows:2 cols:1").dtype == tf.float32
+
+
+def test_large_integers_and_fractions_are_scalars() -> None:
+    """NumPy has no dtype for them."""
+    x = mtf.ones(MESH, "n:1")
+    ys = [x * 2**70, x + Fraction(1, 4), x * 10**400, -(10**400) * x]
+    found = interpret_graph(MESH.graph, ys, {}, "rows:1").results
+    np.testing.assert_array_equal(found, [[2.0**70], [1.25], [np.inf], [-np.inf]])
 
 
 def test_dropout_that_drops_nothing_takes_every_dtype() -> None:
