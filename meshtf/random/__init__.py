@@ -67,13 +67,9 @@ def uniform(
     Integers (int32, int64) have equal probabilities, to within 2**-64.
     """
     dtype = check_dtype("random uniform", dtype, FLOATS + INTEGERS)
-    shapes = (slice_shape, whole_shape)
-    if dtype in INTEGERS:
-        if minval != int(minval) or maxval != int(maxval):
-            raise ValueError(f"random uniform: [{minval}, {maxval}) for {dtype.name}; give bounds that are integers")
-        bounds = distributions.integer_bounds(int(minval), int(maxval), dtype)
-        return draw(distributions.UNIFORM_INTEGER, key, begin, shapes, dtype, bounds)
-    return draw(distributions.UNIFORM, key, begin, shapes, dtype, distributions.uniform_bounds(minval, maxval, dtype))
+    kind = distributions.UNIFORM_INTEGER if dtype in INTEGERS else distributions.UNIFORM
+    bounds = distributions.bounds(minval, maxval, dtype)
+    return draw(kind, key, begin, (slice_shape, whole_shape), dtype, bounds)
 
 
 def normal(

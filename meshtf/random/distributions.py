@@ -36,6 +36,19 @@ def computed_in(dtype: tf.DType) -> tf.DType:
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
+def bounds(minval: float, maxval: float, dtype: tf.DType) -> tuple[float, ...]:
+    """The numbers of the uniform distribution in [minval, maxval).
+
+    Raises:
+      ValueError: there are no such numbers in the dtype.
+    """
+    if dtype not in INTEGERS:
+        return uniform_bounds(minval, maxval, dtype)
+    if minval != int(minval) or maxval != int(maxval):
+        raise ValueError(f"random uniform: [{minval}, {maxval}) for {dtype.name}; give bounds that are integers")
+    return integer_bounds(int(minval), int(maxval), dtype)
+
+
 def uniform_bounds(minval: float, maxval: float, dtype: tf.DType) -> tuple[float, float, float]:
     """(low, maxval - low, high): low and high are the smallest and the largest of the dtype in [minval, maxval)."""
     as_dtype = dtype.as_numpy_dtype

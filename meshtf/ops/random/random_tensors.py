@@ -12,7 +12,7 @@ from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor
 from meshtf.number_checks import is_number
 from meshtf.ops.random.random_operation import RandomOperation
-from meshtf.random.distributions import FLOATS, INTEGERS, check_dtype
+from meshtf.random.distributions import FLOATS, INTEGERS, bounds, check_dtype
 from meshtf.takes_mesh import takes_mesh
 
 
@@ -38,6 +38,8 @@ def random_uniform(
     Raises:
       ShapeError: no shape is given.
       DtypeError: integers have no `maxval`, or the dtype is none of these.
+      UsageError: no number of the dtype is in [minval, maxval), or their difference is beyond it; or integers have
+        bounds that are fractions, or beyond their dtype.
 
     Examples:
       >>> mtf.random_uniform(mesh, "batch:4 hidden:8")
@@ -55,6 +57,10 @@ def random_uniform(
             raise UsageError(f"{end} must be a number, and is {bound!r}")
     if not minval < maxval:
         raise UsageError(f"minval must be below maxval, and they are {minval} and {maxval}")
+    try:
+        bounds(minval, maxval, dtype)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
     def draw(*where: object) -> tf.Tensor:
         return random.uniform(*where, dtype, minval, maxval)  # type: ignore[arg-type]
