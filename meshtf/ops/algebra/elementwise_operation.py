@@ -137,6 +137,8 @@ class CastKernel:
     dtype: tf.DType
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        if x.dtype.is_complex and self.dtype == tf.bool:  # a cast would ignore the imaginary part
+            return tf.not_equal(x, 0)
         if x.dtype.is_complex and (self.dtype.is_floating or self.dtype.is_integer):
             x = tf.math.real(x)  # a cast would take the real part too, with a warning
         if x.dtype.is_floating and self.dtype.is_integer:

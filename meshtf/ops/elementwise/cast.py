@@ -15,7 +15,8 @@ def cast(x: Tensor, dtype: tf.DType, name: str = "cast") -> Tensor:
     """x in another dtype. Gradients are cast back.
 
     A floating number that becomes an integer loses its fraction. A number beyond the new dtype becomes the nearest one
-    that it has, and NaN becomes 0. An integer in a narrower integer dtype keeps its lowest bits.
+    that it has, and NaN becomes 0. An integer in a narrower integer dtype keeps its lowest bits. A complex number loses
+    its imaginary part, except that in bool, as in NumPy, every number other than 0 is True.
 
     Examples:
       >>> mtf.cast(x, tf.bfloat16)

@@ -100,6 +100,13 @@ def test_from_parts_and_casts() -> None:
     )
 
 
+def test_an_imaginary_number_is_true() -> None:
+    """TensorFlow's cast asks for the real part alone."""
+    x = np.array([1j, 0, -2, complex(0, np.nan)], np.complex64)
+    found = mtf.testing.interpret(lambda x: mtf.cast(x, tf.bool), {"x": ("n:4", x)}, "one:1").results
+    np.testing.assert_array_equal(found, x.astype(bool))
+
+
 def test_moves_lookups_and_choices() -> None:
     where = np.array([0, 3, 5, 9])
     check(
