@@ -21,9 +21,9 @@ from meshtf.control_flow.recompute_grad import recompute_grad
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy, layers_policy
 from meshtf.dimension import Dimension, DimensionLike, Shape, convert_to_dimension
 from meshtf.errors import GraphError, ShapeError
-from meshtf.graph.mesh import Mesh
 from meshtf.graph.tensor import Tensor, check_tensors
 from meshtf.layer_scopes import LayerScope
+from meshtf.ops.inputs.constants import zeros
 from meshtf.ops.rearranging.concat_and_slice import stack, unstack
 from meshtf.ops.variables.get_variable import make_variable
 from meshtf.ops.variables.variable import VariableSpec
@@ -100,7 +100,7 @@ class _Scanned:
         mesh = initial[0].mesh
         scope = LayerScope(mesh.graph.scoped(self.name), self.dim)
         # A scan slices stacked variables. They must exist before its body is built, but only the body names them.
-        variables = self._rehearsed(mesh, scope, initial, wholes)
+        variables, _ = _rehearsed(self.fn, self.dim, scope, initial, wholes)
         stacked = [make_variable(mesh, _stacked(spec, self.dim)) for spec in variables]
 
         def layer(entering: list[Tensor], parts: list[Tensor]) -> Any:
@@ -110,17 +110,6 @@ class _Scanned:
 
         body = ScanBody(layer, self.dim, self.policy, self.name, numbering=Numbering(Counted.LAYERS))
         return body.scanned(initial, [*wholes, *stacked])
-
-    def _rehearsed(
-        self, mesh: Mesh, scope: LayerScope, initial: list[Tensor], wholes: list[Tensor]
-    ) -> list[VariableSpec]:
-        """The variables that one layer makes."""
-        rehearsed = RehearsedVariables(mesh, scope)
-        with mesh.graph.rehearsal(), noting(mesh.graph), inside_layers(mesh, scope, rehearsed):
-            entering = [stand_in(mesh, x.shape, x.dtype) for x in initial]
-            parts = [stand_in(mesh, x.shape - [self.dim], x.dtype) for x in wholes]
-            self.fn(entering, parts)
-        return list(rehearsed.specs.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +122,8 @@ class _Unrolled:
     name: str
 
     def __call__(self, initial: list[Tensor], wholes: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        if not self.dim.size:
+            return initial, self._no_results(initial, wholes)
         parts = list(zip(*(unstack(x, self.dim) for x in wholes), strict=True)) or [()] * self.dim.size
         layers = [functools.partial(self._layer, number, list(own)) for number, own in enumerate(parts)]
         # The same segments as in a scan, so that both keep the same tensors.
@@ -148,10 +139,30 @@ class _Unrolled:
         by_layer = [results[start : start + each] for start in range(0, len(results), each)] if each else []
         return carried, [stack(list(own), self.dim.name) for own in zip(*by_layer, strict=True)]
 
+    def _no_results(self, initial: list[Tensor], wholes: list[Tensor]) -> list[Tensor]:
+        """The results of no layers, in the shapes that one layer's would have."""
+        mesh = initial[0].mesh
+        fn = functools.partial(called, self.fn, self.dim)
+        _, (_, results) = _rehearsed(fn, self.dim, LayerScope(mesh.graph.scoped(self.name), self.dim), initial, wholes)
+        return [zeros(mesh, Shape([self.dim, *y.shape]), y.dtype) for y in results]
+
     def _layer(self, number: int, parts: list[Tensor], carried: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         with carried[0].graph.layer_scope(self.name, self.dim, number):
             leaving, results = called(self.fn, self.dim, carried, parts)
             return checked_carried(carried, leaving, self.fn), results
+
+
+def _rehearsed(
+    fn: LayerFn, dim: Dimension, scope: LayerScope, initial: list[Tensor], wholes: list[Tensor]
+) -> tuple[list[VariableSpec], Any]:
+    """The variables that one layer makes, and what its function returns, from a call that is then discarded."""
+    mesh = initial[0].mesh
+    rehearsed = RehearsedVariables(mesh, scope)
+    with mesh.graph.rehearsal(), noting(mesh.graph), inside_layers(mesh, scope, rehearsed):
+        entering = [stand_in(mesh, x.shape, x.dtype) for x in initial]
+        parts = [stand_in(mesh, x.shape - [dim], x.dtype) for x in wholes]
+        returned = fn(entering, parts)
+    return list(rehearsed.specs.values()), returned
 
 
 def _in_turn(

@@ -143,6 +143,19 @@ def test_a_part_of_a_layer_may_be_computed_again(unroll: bool) -> None:
         assert_close(result, expected, terms=TERMS)
 
 
+@pytest.mark.parametrize("unroll", [False, True])
+def test_a_stack_of_no_layers_returns_what_it_is_given(unroll: bool) -> None:
+    def step(x: mtf.Tensor, scales: mtf.Tensor) -> list[mtf.Tensor | None]:
+        (y,), (sizes,) = mtf.layer_stack(layer, x, ("layers", 0), scales, unroll=unroll)
+        return [y, sizes, *mtf.gradients([mtf.reduce_sum(y) + mtf.reduce_sum(sizes)], [x])]
+
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    inputs = {"x": ([BATCH, D_MODEL], x), "scales": ("layers:0", np.zeros(0, np.float32))}
+    y, sizes, grad = interpret(step, inputs, "rows:2", "batch:rows").results
+    np.testing.assert_array_equal([y, grad], [x, np.ones_like(x)])
+    assert sizes.shape == (0, 4)
+
+
 def test_no_layout_changes_a_stack() -> None:
     built = BuiltProgram(program(False), FEEDS_BY_SHAPE)
     one = built.interpret("all:1")
