@@ -52,7 +52,8 @@ def vmap(fn: Callable[P, T], dim: DimensionLike) -> Callable[P, T]:
     Raises:
       ShapeError: when called, if no argument has the dimension, or two have it in different sizes.
       GraphError: when called, if `fn` uses an operation that cannot be mapped, or an outer tensor that has the
-        dimension. Loops, branches, recomputation, assignments, convolutions and functions of slices cannot be mapped.
+        dimension. Loops, branches, recomputation, custom gradients and assignments cannot be mapped. Neither can
+        prints, convolutions, grouped products, functions of slices and `with_layout`.
 
     Examples:
       >>> def normalized(row):  # [hidden]

@@ -49,6 +49,15 @@ def second(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
     return check_tensor(again)
 
 
+def pooled(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.max_pool(x, {"a": 2}) * mtf.avg_pool(x, {"a": 3}, strides=2, padding="SAME")
+
+
+def gradient_of_windows(x: mtf.Tensor) -> mtf.Tensor:
+    y = mtf.reduce_sum(mtf.sin(pooled(x))) + mtf.reduce_sum(mtf.sin(mtf.halo_exchange(x, "a", "b", 1)))
+    return check_tensor(mtf.gradients([y], [x])[0])
+
+
 # Together they have every operation that can be mapped.
 BODIES: dict[str, Body] = {
     "all of it": lambda x, w, ids: x / mtf.reduce_sum(x * x),
@@ -74,6 +83,9 @@ BODIES: dict[str, Body] = {
     "one_hot": lambda x, w, ids: mtf.einsum([mtf.one_hot(ids, A), x, w], [B]),
     "window": lambda x, w, ids: mtf.dynamic_slice(x, mtf.to_int32(mtf.reduce_max(w)), 2, "a"),
     "moved": lambda x, w, ids: mtf.dynamic_shift(w, mtf.reduce_max(ids), "a", wrap=True) + mtf.shift(x, 1, "a", True),
+    "pooled": lambda x, w, ids: pooled(x),
+    "own gradient of windows": lambda x, w, ids: gradient_of_windows(x),
+    "halo": lambda x, w, ids: mtf.halo_exchange(x, "a", "b", 1),
     "reversed": lambda x, w, ids: mtf.reverse(x, "b"),
     "sorted": lambda x, w, ids: mtf.sort(x, "a") + mtf.sort(w, "a"),
     "top": lambda x, w, ids: mtf.top_k(x, A, ("k", 2))[0],

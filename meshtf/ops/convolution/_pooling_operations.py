@@ -38,6 +38,7 @@ class MaxPoolOperation(Operation):
     """The largest element of each window along one dimension, or the tap (int32) of the first such element."""
 
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, windows: Slide, *, is_tap: bool = False, name: str = "max_pool") -> None:
         shape = x.shape.resize_dimension(windows.image_dim, windows.result_size)
@@ -70,6 +71,7 @@ class WindowSumOperation(Operation):
     """The sum of each window along one dimension. With `taps` (a second input), only the element at that tap."""
 
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(self, x: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_sum") -> None:
         shape = x.shape.resize_dimension(windows.image_dim, windows.result_size)
@@ -98,6 +100,7 @@ class WindowSumGradientOperation(Operation):
     """The gradient of `WindowSumOperation`: the sum, at each element, of the values of its windows (or of its taps)."""
 
     takes_padding = True
+    mapped = "all inputs"
 
     def __init__(self, dy: Tensor, taps: Tensor | None, windows: Slide, name: str = "window_sum_gradient") -> None:
         shape = dy.shape.resize_dimension(windows.image_dim, windows.image_size)

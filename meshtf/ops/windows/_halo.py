@@ -22,6 +22,7 @@ class HaloOperation(Operation):
     """Each block with `halo` = (left, right) elements from the blocks before and after it."""
 
     passes_pending_sums = True
+    mapped = "by name"
 
     def __init__(
         self, x: Tensor, blocks: str, block: str, halo: tuple[int, int], *, wrap: bool, name: str = "halo_exchange"
@@ -91,6 +92,7 @@ class HaloSumOperation(Operation):
     """Blocks without their halos, which are added to the elements that they were copied from."""
 
     passes_pending_sums = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, blocks: str, block: str, halo: tuple[int, int], wrap: bool) -> None:
         shape = x.shape.resize_dimension(block, x.shape.get_dim_by_name(block).size - sum(halo))
