@@ -101,6 +101,13 @@ def test_norms_are_right_where_squares_are_no_float32(size: float, mesh_shape: s
         assert_close(clipped[name], whole * (max_norm / NORM), terms=(8, 20, 2 * FUNCTION_TERMS))
 
 
+def test_a_norm_may_be_larger_than_any_number_with_a_reciprocal() -> None:
+    """1 / 1e38 is no float32, and 100 / 1e38 is one."""
+    clipped = gradients_after([optimize.ClipByGlobalNorm(100.0)], "all:1", "", WANTED * (1.2e38 / NORM))
+    for name, whole in WHOLE.items():
+        assert_close(clipped[name], whole * (100.0 / NORM), terms=(8, 20, 2 * FUNCTION_TERMS))
+
+
 @pytest.mark.parametrize(("mesh_shape", "layout"), [("all:1", ""), ("rows:2;cols:2", "batch:rows;outer:cols")])
 def test_a_gradient_that_cannot_be_scaled_is_seen(mesh_shape: str, layout: str) -> None:
     """An infinite one has no direction, and 1 / 1e38 is no float32: neither becomes 0."""
