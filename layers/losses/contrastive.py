@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import meshtf as mtf
 from meshtf.call_sites import language_function
+from meshtf.errors import ShapeError
 from meshtf.layers._operands import DimensionLike
 from meshtf.layers.losses._operands import wide_operand, wide_pair
 
@@ -76,6 +77,11 @@ def contrastive_loss(
     """
     x, y = wide_pair(x, y, ("x", "y"))
     batch, vector = (x.shape[x.shape.axis(d)] for d in (batch_dim, dim))
+    if set(x.shape) != {batch, vector} or batch == vector:
+        raise ShapeError(
+            f"x and y must have two dimensions, one of the pairs and one of the vectors; they have [{x.shape}], with "
+            f'pairs along "{batch.name}" and vectors along "{vector.name}"'
+        )
     if not is_normalized:
         x, y = _unit(x, vector), _unit(y, vector)
     factor = mtf.cast(scale, x.dtype) if isinstance(scale, mtf.Tensor) else scale

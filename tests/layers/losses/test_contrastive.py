@@ -68,3 +68,7 @@ def test_other_dimensions_are_refused(build: Callable[..., mtf.Graph]) -> None:
         build(lambda x: mtf.layers.contrastive_loss(x, mtf.zeros(x.mesh, [BATCH]), "batch", "d"), [BATCH, D])
     with pytest.raises(ShapeError, match=r'no dimension "bach" .*did you mean "batch"'):
         build(lambda x: mtf.layers.contrastive_loss(x, x, "bach", "d"), [BATCH, D])
+    with pytest.raises(ShapeError, match=r"must have two dimensions.*they have \[views:2 batch:8 d:4\]"):
+        build(lambda x: mtf.layers.contrastive_loss(x, x, "batch", "d"), [("views", 2), BATCH, D])
+    with pytest.raises(ShapeError, match=r'pairs along "d" and vectors along "d"'):
+        build(lambda x: mtf.layers.contrastive_loss(x, x, "d", "d"), [BATCH, D])
