@@ -100,5 +100,5 @@ class _NormalizedBatch:
         slope, share = inverse * self._scale, self._kept.size / centred.size
         steepness = along * mtf.square(inverse) * slope * -share
         dx = dy * slope + centred * steepness + (dbias * slope * -share - self._rest * steepness)
-        channels = self._scale.shape
-        return [dx, *(mtf.reduce_sum(dparameter, output_shape=channels) for dparameter in (along * inverse, dbias))]
+        found = zip((self._scale, self._bias), (along * inverse, dbias), strict=True)
+        return [dx, *(mtf.reduce_sum(dparameter, output_shape=x.shape) for x, dparameter in found)]

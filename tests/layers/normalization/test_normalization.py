@@ -216,6 +216,28 @@ def test_second_derivatives_of_batch_norm() -> None:
             assert_close(own, other, terms=(24 * 6, 24), magnitude=float(np.abs(other).max()))
 
 
+def test_a_scale_and_a_bias_may_be_over_other_dimensions() -> None:
+    """Of the dimensions that have statistics, the scale is over one, and the bias over another, or over none."""
+    rng = np.random.default_rng(0)
+    x, scale = rng.normal(size=(4, 2, 8)).astype(np.float32), rng.normal(size=8).astype(np.float32)
+
+    def program(x: mtf.Tensor, scale: mtf.Tensor) -> list[mtf.Tensor | None]:
+        found = []
+        for dims in ([GROUPS], []):
+            bias = mtf.ones(x.mesh, dims)
+            y, _, _ = mtf.layers.normalized_batch(x, scale, bias, EPSILON, [GROUPS, D_MODEL])
+            found += mtf.gradients([mtf.reduce_sum(mtf.square(y))], [scale, bias])
+        return found
+
+    inputs = {"x": ("batch:4 groups:2 d_model:8", x), "scale": ("d_model:8", scale)}
+    found = interpret(program, inputs, "rows:2;cols:2", "batch:rows;d_model:cols").results
+    normed = (x - x.mean(0)) / np.sqrt(x.var(0) + EPSILON)
+    slope = 2.0 * (normed * scale + 1.0)
+    of_scale, of_bias = (slope * normed).sum((0, 1)), slope.sum((0, 2))
+    for own, other in zip(found, [of_scale, of_bias, of_scale, of_bias.sum()], strict=True):
+        assert_close(own, other, terms=(64, 4, 4), magnitude=float(np.abs(slope).max() * 4))
+
+
 def test_statistics_of_a_batch_and_their_gradient_take_three_reductions() -> None:
     """Of the mean, the variance, and one of both sums in the gradient, from which those of scale and bias come, too."""
 
