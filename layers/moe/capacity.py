@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
+import fractions
 import math
 
 import gin
@@ -14,6 +16,8 @@ _TOO_SMALL = """\
 an expert's capacity is below one token: {tokens} tokens in a group · {choices} choices · factor {factor:g} / \
 {experts} experts = {capacity:.3g}. Make groups of at least {least} tokens (MixtureOfExperts.group_size), raise \
 the factor to {enough:.3g}, have fewer experts, or drop nothing (MixtureOfExperts.capacity = None)"""
+
+_UP = decimal.Context(prec=3, rounding=decimal.ROUND_CEILING)
 
 
 @gin.configurable(module="meshtf.layers")
@@ -43,7 +47,9 @@ class Capacity:
         is_same = is_training or self.evaluation_factor is None
         factor = self.factor if is_same else self.evaluation_factor
         assert factor is not None
-        capacity = num_tokens * num_choices * factor / num_experts
+        # As a decimal: the product of 100 and the float 1.1 is a little above 110, and would be rounded up to 111.
+        exact = fractions.Fraction(str(factor))
+        capacity = num_tokens * num_choices * exact / num_experts
         if is_training and capacity < 1:
             raise ShapeError(
                 _TOO_SMALL.format(
@@ -51,9 +57,9 @@ class Capacity:
                     choices=num_choices,
                     factor=factor,
                     experts=num_experts,
-                    capacity=capacity,
-                    least=math.ceil(num_experts / (num_choices * factor)),
-                    enough=num_experts / (num_tokens * num_choices),
+                    capacity=float(capacity),
+                    least=math.ceil(num_experts / (num_choices * exact)),
+                    enough=float(_UP.divide(decimal.Decimal(num_experts), num_tokens * num_choices)),
                 )
             )
         return min(num_tokens, math.ceil(capacity))

@@ -223,6 +223,18 @@ def test_less_than_one_place_is_refused_with_what_would_be_enough(build: Callabl
     assert "batch:8 length:6 d_model:4" in text
 
 
+@pytest.mark.parametrize(("tokens", "experts", "enough"), [(3, 4, 1.34), (7, 512, 73.2), (1, 64, 64.0)])
+def test_the_factor_that_the_message_gives_is_enough(tokens: int, experts: int, enough: float) -> None:
+    with pytest.raises(ShapeError, match=f"raise the factor to {enough:g}, "):
+        Capacity(0.9)(tokens, 1, experts, is_training=True)
+    assert Capacity(enough)(tokens, 1, experts, is_training=True) >= 1
+
+
+@pytest.mark.parametrize(("factor", "tokens", "places"), [(1.1, 100, 11), (1.1, 101, 12), (2.3, 100, 23), (1, 100, 10)])
+def test_places_are_rounded_up_only_if_they_are_not_whole(factor: float, tokens: int, places: int) -> None:
+    assert Capacity(factor)(tokens, 1, 10, is_training=True) == places
+
+
 def test_a_text_shorter_than_the_groups_of_training_has_one_place(normal: Callable[..., Any]) -> None:
     """As an input of an encoder that decoding reads: each expert takes the first token that chooses it."""
     layer = MixtureOfExperts(64, 8, SwitchRouter(), capacity=Capacity(2.0), activation="linear")
