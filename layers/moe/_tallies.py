@@ -15,31 +15,35 @@ Tallies = dict[str, mtf.Tensor]
 
 def tallied(
     routing: Routing,
-    logits: mtf.Tensor,
+    log_scores: mtf.Tensor,
     probabilities: mtf.Tensor,
     is_routed: mtf.Tensor | None,
     *,
-    counts_normalisers: bool,
+    logits: mtf.Tensor | None,
 ) -> Tallies:
     """Sums over all groups and tokens, float32 [..] or [.., _experts]. Sums of the parts of a batch add up.
 
     Args:
       routing: the tokens' routing.
-      logits: float32 [.., group, tokens, _experts].
+      log_scores: float32 [.., group, tokens, _experts].
       probabilities: their softmax.
       is_routed: bool [.., group, tokens], or None for all.
-      counts_normalisers: whether log(sum(exp(logits)))² is summed, too.
+      logits: those of the gates, if log(sum(exp(logits)))² is summed, too. With softmax they are the `log_scores`.
     """
-    *apart, group, tokens, experts = logits.shape
+    *apart, group, tokens, experts = log_scores.shape
 
     def total(x: mtf.Tensor) -> mtf.Tensor:
         of_routed = x if is_routed is None else mtf.where(is_routed, x, 0.0, output_shape=x.shape)
         return of_routed.sum(group, tokens)
 
-    # -sum(p log p) with log p = logit - normaliser, and the probabilities sum to 1.
-    normaliser = logits.logsumexp(experts)
-    entropy = normaliser - (probabilities * logits).sum(experts)
-    everyone = mtf.zeros(logits.mesh, apart) + float(group.size * tokens.size)
+    # -sum(p log p) with log p = log_score - normaliser, and the probabilities sum to 1.
+    normaliser = log_scores.logsumexp(experts)
+    entropy = normaliser - (probabilities * log_scores).sum(experts)
+    squares = {}
+    if logits is not None:
+        of_logits = normaliser if logits is log_scores else logits.logsumexp(experts)
+        squares = {"normaliser": total(mtf.square(of_logits))}
+    everyone = mtf.zeros(log_scores.mesh, apart) + float(group.size * tokens.size)
     return {
         "balance": routing.balance,
         "choices": routing.choices,
@@ -48,8 +52,8 @@ def tallied(
         "entropy": total(entropy),
         "groups": _groups_with_tokens(routing.droppable, is_routed, group, tokens),
         "probability": total(probabilities),
-        "tokens": everyone if is_routed is None else total(mtf.ones(logits.mesh, is_routed.shape)),
-        **({"normaliser": total(mtf.square(normaliser))} if counts_normalisers else {}),
+        "tokens": everyone if is_routed is None else total(mtf.ones(log_scores.mesh, is_routed.shape)),
+        **squares,
     }
 
 

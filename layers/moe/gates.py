@@ -40,9 +40,8 @@ class Gates:
         check_choice(self, "scoring", SCORINGS)
 
     def logits(self, x: mtf.Tensor, num_experts: int, *, is_training: bool) -> mtf.Tensor:
-        """[.., group, tokens, d_model] -> float32 [.., group, tokens, _experts], the logarithms of scores.
+        """[.., group, tokens, d_model] -> float32 [.., group, tokens, _experts].
 
-        With softmax, a constant for each token may be added to the logarithms.
         The dimension is not called `experts`, so that a token's logits stay with the token, however experts are split.
         """
         d_model, experts = x.shape[-1], mtf.Dimension("_experts", num_experts)
@@ -55,8 +54,12 @@ class Gates:
         logits = mtf.einsum([x, kernel.astype(tf.float32)], output_shape=x.shape[:-1] + [experts])
         if self.use_bias:
             logits += mtf.get_variable(x.mesh, "router_bias", [experts], initializer=mtf.zeros).astype(tf.float32)
+        return logits
+
+    def log_scores(self, logits: mtf.Tensor) -> mtf.Tensor:
+        """The logarithms of scores. With softmax, a constant for each token may be added to them."""
         return logits if self.scoring == "softmax" else -mtf.softplus(-logits)
 
-    def scores(self, logits: mtf.Tensor, probabilities: mtf.Tensor) -> mtf.Tensor:
-        """The scores by which a router chooses, from `logits` and their softmax."""
-        return probabilities if self.scoring == "softmax" else mtf.exp(logits)
+    def scores(self, log_scores: mtf.Tensor, probabilities: mtf.Tensor) -> mtf.Tensor:
+        """The scores by which a router chooses, from their logarithms and the softmax of these."""
+        return probabilities if self.scoring == "softmax" else mtf.exp(log_scores)

@@ -189,15 +189,16 @@ def mixture_of_experts(
     """
     tokens, is_routed = groups.grouped(x), groups.is_routed(segments)
     logits = layer.gates.logits(tokens, layer.num_experts, is_training=is_training)
-    probabilities = logits.softmax(logits.shape[-1])
+    log_scores = layer.gates.log_scores(logits)
+    probabilities = log_scores.softmax(logits.shape[-1])
     capacity = layer.places(groups.tokens.size, is_training=is_training)
-    scores = layer.gates.scores(logits, probabilities)
+    scores = layer.gates.scores(log_scores, probabilities)
     routing = layer.router(scores, is_routed, capacity, is_training=is_training)
     dispatched = layer.dispatch.to_slots(tokens, routing.slots)
     # Experts see slots and not tokens, so they need not know what the router decided.
     given = _through_experts(dispatched, layer, routing.slots, groups.at_experts, is_training=is_training)
     y = layer.dispatch.to_tokens(given, routing.slots, groups.tokens)
-    tallies = tallied(routing, logits, probabilities, is_routed, counts_normalisers=layer.gates.z_loss > 0)
+    tallies = tallied(routing, log_scores, probabilities, is_routed, logits=logits if layer.gates.z_loss > 0 else None)
     return groups.ungrouped(y), tallies
 
 

@@ -156,6 +156,23 @@ def test_the_balance_is_1_if_scores_are_even_whatever_their_sum_is(router: Any, 
     assert_close(interpret(program, {"x": normal(SHAPE)}, "all:1").results, 1.0, terms=TOKENS.size)
 
 
+def test_the_z_loss_is_of_the_logits_also_with_sigmoid_scores(normal: Callable[..., Any]) -> None:
+    """The logarithm of a sum of sigmoids is bounded, however large the logits are, and would not keep them small."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        large = np.full([D_MODEL.size, 4], 10.0, np.float32)
+        mtf.get_variable(x.mesh, "router", [D_MODEL, ("_experts", 4)], initializer=large)
+        layer = MixtureOfExperts(4, 8, TopNRouter(2), Gates(z_loss=0.5, scoring="sigmoid"), balance_loss=0.0)
+        return layer.observed(x, CAUSAL)[1]["auxiliary_loss"]
+
+    x = np.ones([d.size for d in SHAPE], np.float32)
+    logit = 10.0 * D_MODEL.size
+    expected = 0.5 * (logit + math.log(4)) ** 2
+    assert_close(
+        interpret(program, {"x": (SHAPE, x)}, "all:1").results, expected, terms=(4, 4 * FUNCTION_TERMS, TOKENS.size)
+    )
+
+
 def test_routing_is_in_float32_whatever_activations_are(normal: Callable[..., Any]) -> None:
     layer = MixtureOfExperts(4, 8, Top2Router(), Gates(z_loss=0.1))
 
