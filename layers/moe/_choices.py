@@ -11,6 +11,8 @@ from meshtf.layers.moe.token_groups import TOKENS
 
 CHOICES = "choices"
 
+_LEAST = 1e-20
+
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
@@ -30,12 +32,13 @@ class Choices:
     def top(cls, probabilities: mtf.Tensor, num_choices: int, *, is_normalized: bool) -> Choices:
         """The experts with the largest probabilities [.., group, tokens, _experts]; the first of equal ones.
 
-        With `is_normalized`, the weights of a token sum to 1. Otherwise they are the probabilities.
+        With `is_normalized`, the weights of a token sum to 1. Otherwise they are the probabilities. Sigmoids of a token
+        may all be 0, and its weights then are 0.
         """
         experts = probabilities.shape[-1]
         weights, numbers = mtf.top_k(probabilities, experts, mtf.Dimension(CHOICES, num_choices))
         if is_normalized:
-            weights /= weights.sum(weights.shape[-1])
+            weights /= weights.sum(weights.shape[-1]) + _LEAST
         return cls(numbers, weights, experts.size)
 
     def where(self, is_taken: mtf.Tensor | None) -> Choices:

@@ -173,6 +173,22 @@ def test_the_z_loss_is_of_the_logits_also_with_sigmoid_scores(normal: Callable[.
     )
 
 
+@pytest.mark.parametrize("router", [TopNRouter(2), Top2Router(), GroupLimitedRouter(2, is_normalized=True)])
+def test_a_token_whose_sigmoids_are_0_gets_nothing(router: Any) -> None:
+    """And neither its result nor its gradient is a NaN."""
+
+    def program(x: mtf.Tensor) -> list[mtf.Tensor | None]:
+        low = np.full([D_MODEL.size, 4], -100.0, np.float32)
+        mtf.get_variable(x.mesh, "router", [D_MODEL, ("_experts", 4)], initializer=low)
+        y = MixtureOfExperts(4, 8, router, Gates(scoring="sigmoid"))(x, CAUSAL)
+        return [y, *mtf.gradients([mtf.reduce_sum(y)], [x])]
+
+    x = np.ones([d.size for d in SHAPE], np.float32)
+    y, gradient = interpret(program, {"x": (SHAPE, x)}, "all:1").results
+    assert not y.any()
+    assert np.isfinite(gradient).all()
+
+
 def test_routing_is_in_float32_whatever_activations_are(normal: Callable[..., Any]) -> None:
     layer = MixtureOfExperts(4, 8, Top2Router(), Gates(z_loss=0.1))
 
