@@ -79,10 +79,19 @@ class AttentionMask:
         return _combined(mtf.logical_or, ahead <= 0, mtf.not_equal(memory.is_prefix, 0))
 
 
+def check_segments(query: Tokens, memory: Tokens) -> None:
+    """Checks that the memory has segments if the queries have.
+
+    Raises:
+      GraphError: it has none.
+    """
+    if memory.segments is None and query.segments is not None:
+        raise GraphError("the queries have segments and the memory has none; give both, or the memory alone")
+
+
 def _by_segment(query: Tokens, memory: Tokens) -> list[mtf.Tensor]:
+    check_segments(query, memory)
     if memory.segments is None:
-        if query.segments is not None:
-            raise GraphError("the queries have segments and the memory has none; give both, or the memory alone")
         return []
     is_there = mtf.not_equal(memory.segments, 0)
     return [is_there] if query.segments is None else [mtf.equal(query.segments, memory.segments), is_there]

@@ -8,7 +8,7 @@ from typing import Protocol
 import meshtf as mtf
 from meshtf.errors import GraphError
 from meshtf.field_checks import check_kinds
-from meshtf.layers.attention.mask import AttentionMask
+from meshtf.layers.attention.mask import AttentionMask, check_segments
 from meshtf.layers.attention.tokens import Tokens
 
 
@@ -38,6 +38,9 @@ class AttentionPattern:
       memory: the tokens that are seen, over `memory_length`.
       bias: added to the logits; None for none.
 
+    Raises:
+      GraphError: the queries have segments, and the memory has none.
+
     Examples:
       >>> source, target = mtf.ones(mesh, "batch:4 length:6", tf.int32), mtf.ones(mesh, "batch:4 length:9", tf.int32)
       >>> of_source = mtf.layers.Tokens(segments=source).as_memory()
@@ -52,6 +55,8 @@ class AttentionPattern:
 
     def __post_init__(self) -> None:
         check_kinds(self, GraphError)
+        # Here and not where scores are made: attention in blocks gives the memory segments if it pads it.
+        check_segments(self.query, self.memory)
 
     @classmethod
     def within(cls, tokens: Tokens, mask: AttentionMask, bias: PositionBias | None = None) -> AttentionPattern:

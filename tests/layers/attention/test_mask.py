@@ -114,6 +114,25 @@ def test_tokens_that_lack_what_is_asked_for() -> None:
         attend(lambda mesh: AttentionPattern(query=Tokens(segments=mtf.zeros(mesh, SHAPE))))
 
 
+@pytest.mark.parametrize(
+    "attend_in_blocks",
+    [
+        mtf.layers.local_attention,
+        lambda *operands: mtf.layers.lean_attention(*operands, block_size=3),
+        lambda *operands: mtf.layers.ring_attention(*operands, num_blocks=3),
+    ],
+    ids=["local", "lean", "ring"],
+)
+def test_segments_of_the_queries_alone_are_refused_in_blocks_too(attend_in_blocks: Any) -> None:
+    """Blocks pad the memory, and give it segments to hide the padding."""
+    with mtf.Graph() as graph:
+        q = mtf.zeros(mtf.Mesh(graph), "length:7 d_kv:4")
+        k, tokens = q.rename({"length": "memory_length"}), Tokens.along(q, mtf.ones(q.mesh, "length:7", tf.int32))
+        memory, mask = Tokens.along(q).as_memory(), AttentionMask(window=3)
+        with pytest.raises(GraphError, match=r"the queries have segments and the memory has none"):
+            attend_in_blocks(q, k, k, AttentionPattern(mask, tokens, memory))
+
+
 def _some(tokens: Tokens, fields: tuple[str, ...]) -> tuple[Tokens, Tokens]:
     chosen = Tokens(**{name: tensor for name, tensor in tokens.given().items() if name in fields})
     return chosen, chosen.as_memory()
