@@ -91,7 +91,10 @@ class _Windows:
 
 def _windows(x: mtf.Tensor, sizes: Sizes) -> list[_Windows]:
     found = [
-        _Windows(_checked(x).shape[x.shape.axis(name)], mtf.Dimension(name, size) if isinstance(size, int) else size)
+        _Windows(
+            _checked(x).shape[x.shape.axis(name)],
+            size if isinstance(size, mtf.Dimension) else mtf.Dimension(name, size),
+        )
         for name, size in sizes.items()
     ]
     for dim, pooled in ((window.dim, window.pooled) for window in found):

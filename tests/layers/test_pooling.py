@@ -90,3 +90,5 @@ def test_what_is_refused(build: Callable[..., mtf.Graph]) -> None:
         build(lambda x: mtf.layers.adaptive_max_pool(x, {"widht": 2}), [BATCH, WIDTH])
     with pytest.raises(DtypeError, match=r"a floating tensor is needed, not int32"):
         build(lambda x: mtf.layers.adaptive_avg_pool(x, {"width": 2}), [BATCH, WIDTH], tf.int32)
+    with pytest.raises(ShapeError, match=r"size of dimension 'width' must be an integer, not 2\.0"):
+        build(lambda x: mtf.layers.adaptive_max_pool(x, {"width": 2.0}), [BATCH, WIDTH])
