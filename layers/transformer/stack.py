@@ -163,7 +163,8 @@ class TransformerStack:
       sublayers: the sublayers of one layer, in order.
       num_layers: the size of the dimension `layers`.
       residual: the residual connection around each sublayer.
-      use_final_norm: whether the stack ends with a norm, and dropout.
+      use_final_norm: whether the stack ends with a norm, and dropout. The end has no dropout if the residual connection
+        drops whole vectors (stochastic depth): an example without its result would teach nothing.
       bias: by positions, one for all self-attention: `RelativeBias` or `DistanceBias`.
       unroll: whether the program contains each layer separately, instead of one scan over all. Variables, results and
         checkpoints are the same.
@@ -382,7 +383,8 @@ class TransformerStack:
             return x
         with mtf.variable_scope("final"):
             x = self.residual.norm(x, x.shape[-1])
-        return self.residual.dropped(x, is_training=context.is_training)
+        drops_vectors = x.shape[-1].name in self.residual.dropout_broadcast_dims
+        return x if drops_vectors else self.residual.dropped(x, is_training=context.is_training)
 
     def _names(self) -> list[str]:
         """The scope of each sublayer: its name, with a number if a layer has several with the same name."""

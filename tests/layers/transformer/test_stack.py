@@ -124,6 +124,16 @@ def test_dropout_is_of_what_a_sublayer_adds_and_of_the_end() -> None:
     assert 0 < (ends == 0.0).sum() < ends.size
 
 
+def test_stochastic_depth_drops_terms_and_not_the_result() -> None:
+    """With the same terms dropped, the end is the norm of what the layers gave."""
+    residual = Residual(dropout_rate=0.5, dropout_broadcast_dims=("length", "d_model"))
+    stack = TransformerStack([Tripled()], 1, residual, use_final_norm=False)
+    given = applied(stack, is_training=True)
+    assert (given == VALUES).all(axis=(1, 2)).any()  # an example whose term was dropped
+    ends = applied(dataclasses.replace(stack, use_final_norm=True), is_training=True)
+    assert_close(ends, rms(given), terms=2 * (8 + 2 * FUNCTION_TERMS))
+
+
 def test_dropout_that_grows_is_none_in_the_first_layer_and_whole_in_the_last() -> None:
     """A scan and unrolled layers drop the same."""
     residual = Residual(dropout_rate=0.5, dropout_grows=True)
