@@ -37,7 +37,8 @@ def dense(
       expert_dims: dimensions of x along which every position has a kernel and a bias of its own.
       use_bias: whether a bias [expert_dims, new_dims], zero at first, is added.
       activation: applied to the result: a function, or its name.
-      kernel_initializer: by default truncated normals of variance 1 / (product of the reduced sizes).
+      kernel_initializer: by default normal of variance 1 / (product of the reduced sizes), cut at two standard
+        deviations; see `VarianceScalingInitializer`.
       name: the scope of `kernel` and `bias`; by default "dense", made unique.
 
     Returns:

@@ -19,7 +19,7 @@ PROJECTIONS = ("q", "k", "v", "o")
 @gin.configurable(module="meshtf.layers")
 @dataclasses.dataclass(frozen=True)
 class AttentionInitializers:
-    """Initializers of the kernels of queries, keys, values and outputs. Their default has variance 1 / (inputs).
+    """Initializers of the kernels of queries, keys, values and outputs. Their default is that of `dense`.
 
     Attributes:
       q: the initializer of `project_queries`.

@@ -31,7 +31,7 @@ def conv1d(  # noqa: PLR0913  # windows, and what `dense` has
       filter_size: the window's size: a number, or one for each spatial dimension.
       stride: the step from one window to the next: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
-      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      filter_initializer: by default as in `dense`, with the inputs of an output as the reduced sizes.
       name: the scope of `bias` and `kernel` [filter_length, in, output_dim]; by default "conv1d", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
       activation: applied to the result: a function, or its name.
@@ -119,7 +119,7 @@ def conv3d(  # noqa: PLR0913  # windows, and what `dense` has
       filter_size: the window's size: a number, or one for each spatial dimension.
       strides: the steps from one window to the next: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
-      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      filter_initializer: by default as in `dense`, with the inputs of an output as the reduced sizes.
       name: the scope of `kernel` and `bias`; by default "conv3d", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
       activation: applied to the result: a function, or its name.

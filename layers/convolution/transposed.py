@@ -34,7 +34,8 @@ def conv2d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
       filter_size: the window's size: a number, or one for each spatial dimension.
       strides: the strides of that convolution: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
-      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      filter_initializer: by default as in `dense`, with the window's sizes and `in` as the reduced sizes. An output
+        has fewer inputs, by the product of the strides.
       name: the scope of `kernel` and `bias`; by default "conv2d_transpose", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
       activation: applied to the result: a function, or its name.
@@ -78,7 +79,8 @@ def conv3d_transpose(  # noqa: PLR0913  # windows, and what `dense` has
       filter_size: the window's size: a number, or one for each spatial dimension.
       strides: the strides of that convolution: a number, or one for each spatial dimension.
       padding: "SAME" (zeros around), "VALID" (none), or "SYMMETRIC" (as many zeros before as after).
-      filter_initializer: by default normal of variance 1 / (inputs of an output).
+      filter_initializer: by default as in `dense`, with the window's sizes and `in` as the reduced sizes. An output
+        has fewer inputs, by the product of the strides.
       name: the scope of `kernel` and `bias`; by default "conv3d_transpose", made unique.
       use_bias: whether a bias [output_dim], zero at first, is added.
       activation: applied to the result: a function, or its name.
