@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.layers.class_ids import are_right
+from meshtf.models._features import feature
 
 TOP = 5
 """The number of likeliest classes among which "top_5_accuracy" looks for the right one."""
@@ -40,8 +41,8 @@ class ImageClassifier(abc.ABC):
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
         """The "loss" and "accuracy" [batch], from `images` [batch, height, width, channels] and `labels` [batch]."""
         return class_metrics(
-            self.logits(features["images"], is_training),
-            features["labels"],
+            self.logits(feature(features, "images"), is_training),
+            feature(features, "labels"),
             self.classes,
             is_training=is_training,
             label_smoothing=self.label_smoothing,
@@ -50,7 +51,7 @@ class ImageClassifier(abc.ABC):
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
-        return class_predictions(self.logits(features["images"], is_training=False), self.classes)
+        return class_predictions(self.logits(feature(features, "images"), is_training=False), self.classes)
 
 
 def class_metrics(

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 import meshtf as mtf
-from meshtf.errors import GraphError, nearest
 from meshtf.layers.attention import Tokens
+from meshtf.models._features import feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,17 +69,3 @@ def shifted_right(ids: mtf.Tensor, start_id: int | mtf.Tensor) -> mtf.Tensor:
     if isinstance(start_id, int) and not start_id:
         return before
     return mtf.where(mtf.equal(mtf.range(length), 0), start_id, before, output_shape=ids.shape)
-
-
-def feature(features: Mapping[str, mtf.Tensor], name: str) -> mtf.Tensor:
-    """The feature of this name.
-
-    Raises:
-      GraphError: there is none.
-    """
-    if name not in features:
-        raise GraphError(
-            f'the model needs a feature "{name}", but the batch has {", ".join(features) or "none"}'
-            f"{nearest(name, features)}; does the task's objective fit the model?"
-        )
-    return features[name]

@@ -12,6 +12,7 @@ import meshtf as mtf
 from meshtf.field_checks import check_kinds
 from meshtf.layers import EmbeddingTables, VarianceScalingInitializer
 from meshtf.models._activations import in_activation_dtype
+from meshtf.models._features import feature
 
 _HE = VarianceScalingInitializer(scale=2.0, mode="fan_in", distribution="untruncated_normal")
 _TABLES, _BAG = "tables", "bag"
@@ -79,7 +80,7 @@ class DLRM:
 
         A negative id is ignored.
         """
-        ids, numbers = features["ids"], features["numbers"]
+        ids, numbers = feature(features, "ids"), feature(features, "numbers")
         vectors = self.tables.pooled(ids, _TABLES, _BAG)
         bottom = _perceptron(in_activation_dtype(numbers), self.bottom_sizes, "bottom")
         bottom = mtf.layers.dense(
@@ -111,7 +112,7 @@ class DLRM:
 
         An evaluation also has "auc": the scores and labels from which the area under the curve of all batches follows.
         """
-        logits, labels = self.logits(features), mtf.cast(features["labels"], tf.float32)
+        logits, labels = self.logits(features), mtf.cast(feature(features, "labels"), tf.float32)
         is_right = mtf.equal(mtf.greater(logits, 0.0), mtf.greater(labels, 0.5))
         found: dict[str, mtf.Tensor | Mapping[str, mtf.Tensor]] = {
             "loss": mtf.layers.sigmoid_cross_entropy_with_logits(logits, labels),

@@ -24,7 +24,8 @@ from meshtf.layers.transformer import (
     TransformerStack,
 )
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._token_sequence import TokenSequence, feature
+from meshtf.models._features import feature
+from meshtf.models._token_sequence import TokenSequence
 
 
 @gin.configurable(module="meshtf.models")

@@ -11,6 +11,7 @@ import meshtf as mtf
 from meshtf.field_checks import check_kinds
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import class_metrics, class_predictions
+from meshtf.models._features import feature
 
 
 @gin.configurable(module="meshtf.models")
@@ -56,9 +57,9 @@ class MLPClassifier:
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> dict[str, mtf.Tensor]:
         """The "loss" and "accuracy" of each example [batch], from `images` [batch, pixels] and `labels` [batch]."""
-        logits, labels = self.logits(features["images"]), features["labels"]
+        logits, labels = self.logits(feature(features, "images")), feature(features, "labels")
         return class_metrics(logits, labels, self.classes, is_training=is_training, check_labels=self.check_labels)
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images` [batch, pixels]."""
-        return class_predictions(self.logits(features["images"]), self.classes)
+        return class_predictions(self.logits(feature(features, "images")), self.classes)

@@ -19,7 +19,8 @@ from meshtf.layers.losses import softmax_cross_entropy_with_logits
 from meshtf.layers.transformer import ChainedStacks, Context, Norm, Observations, TokenEmbedding, TransformerStack
 from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.token_loss import TokenMetrics
-from meshtf.models._token_sequence import TokenSequence, feature
+from meshtf.models._features import feature
+from meshtf.models._token_sequence import TokenSequence
 
 LABELS = "labels"
 POOLINGS = ("first", "mean")

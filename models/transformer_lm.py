@@ -21,8 +21,9 @@ from meshtf.layers.transformer import (
     TransformerStack,
 )
 from meshtf.layers.transformer.token_loss import TokenMetrics
+from meshtf.models._features import feature
 from meshtf.models._settings import check_id
-from meshtf.models._token_sequence import TokenSequence, feature
+from meshtf.models._token_sequence import TokenSequence
 from meshtf.models.incremental_decoder import IncrementalDecoder
 
 SCOPE = "decoder"

@@ -15,6 +15,7 @@ from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers import VarianceScalingInitializer
 from meshtf.layers.class_ids import are_right, class_ids
 from meshtf.models._activations import in_activation_dtype
+from meshtf.models._features import feature
 
 SHARED = "intersection_over_union"
 
@@ -91,7 +92,7 @@ class UNet:
 
         An evaluation also has the intersection over union of each class, [classes], for `held_out_metrics`.
         """
-        logits, labels = self.logits(features["images"], is_training), class_ids(features["labels"])
+        logits, labels = self.logits(feature(features, "images"), is_training), class_ids(feature(features, "labels"))
         loss = mtf.layers.softmax_cross_entropy_with_logits(
             logits, labels, self.classes, check_targets=self.check_labels
         )
@@ -114,7 +115,7 @@ class UNet:
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch, spatial dimensions] of `images`."""
-        return {"classes": self.logits(features["images"], is_training=False).argmax(self.classes)}
+        return {"classes": self.logits(feature(features, "images"), is_training=False).argmax(self.classes)}
 
     def _shared(self, found: mtf.Tensor, labels: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
         """The intersection over union of each class [classes], and its weight, the pixels of the union per image."""

@@ -18,6 +18,7 @@ from meshtf.layers.transformer.dropout import dropped
 from meshtf.layers.transformer.token_loss import TokenMetrics
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._classification import class_metrics, class_predictions
+from meshtf.models._features import feature
 
 LENGTH = "length"
 POOLINGS = ("class_token", "mean")
@@ -93,10 +94,10 @@ class VisionTransformer:
 
         Labels are integers [batch], or floating [batch, classes], a distribution for each image.
         """
-        logits, observations = self._observed(features["images"], is_training)
+        logits, observations = self._observed(feature(features, "images"), is_training)
         found = class_metrics(
             logits,
-            features["labels"],
+            feature(features, "labels"),
             self.classes,
             is_training=is_training,
             label_smoothing=self.label_smoothing,
@@ -107,7 +108,7 @@ class VisionTransformer:
 
     def predict(self, features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
         """The likeliest "classes" [batch] and "probabilities" [batch, classes] of `images`."""
-        return class_predictions(self.logits(features["images"], is_training=False), self.classes)
+        return class_predictions(self.logits(feature(features, "images"), is_training=False), self.classes)
 
     def _observed(self, images: mtf.Tensor, is_training: bool) -> tuple[mtf.Tensor, Observations]:
         """The logits, and the layers' observations."""

@@ -13,6 +13,7 @@ import meshtf as mtf
 from meshtf.errors import ShapeError
 from meshtf.field_checks import check_kinds, check_not_negative, check_shares, check_sizes
 from meshtf.layers.class_ids import class_ids
+from meshtf.models._features import feature
 from meshtf.models.detection.average_precision import detection_counts, mean_average_precision
 from meshtf.models.detection.boxes import COORDINATES, decoded, encoded
 from meshtf.models.detection.default_boxes import DefaultBoxes
@@ -119,8 +120,8 @@ class SSD:
         self, features: Mapping[str, mtf.Tensor], is_training: bool
     ) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
         """The "loss" [batch]. An evaluation also has the counts of detections, for `held_out_metrics`."""
-        logits, offsets, anchors = self.outputs(features["images"], is_training)
-        boxes, labels = mtf.cast(features["boxes"], tf.float32), class_ids(features["labels"])
+        logits, offsets, anchors = self.outputs(feature(features, "images"), is_training)
+        boxes, labels = mtf.cast(feature(features, "boxes"), tf.float32), class_ids(feature(features, "labels"))
         found, own = matched_objects(anchors, boxes, labels, least_overlap=self.least_overlap)
         of_anchors = mtf.transpose(mtf.gather(boxes, found, labels.shape[-1]), offsets.shape)
         wanted = encoded(mtf.where(mtf.greater(own, 0), of_anchors, anchors), anchors)
@@ -140,7 +141,7 @@ class SSD:
 
         A score of 0 stands for no detection.
         """
-        found = self._detections(*self.outputs(features["images"], is_training=False))
+        found = self._detections(*self.outputs(feature(features, "images"), is_training=False))
         return {"boxes": found.boxes, "classes": found.classes, "scores": found.scores}
 
     def _detections(self, logits: mtf.Tensor, offsets: mtf.Tensor, anchors: mtf.Tensor) -> Detections:
