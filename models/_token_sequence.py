@@ -56,10 +56,19 @@ class TokenSequence:
     def shifted_right(self, start_id: int) -> mtf.Tensor:
         """The token before each one in its example, or `start_id` before the first: int32 [batch, length]."""
         before = shifted_right(self.ids, start_id)
+        return before if self.segments is None else mtf.where(_is_within(self.segments), before, start_id)
+
+    def have_one_before(self) -> mtf.Tensor:
+        """Whether there is a token before each one in its example: bool [batch, length], or [length]."""
+        is_later = self.positions > 0
         if self.segments is None:
-            return before
-        is_within = mtf.equal(mtf.shift(self.segments, 1, "length", wrap=False), self.segments)
-        return mtf.where(is_within, before, start_id)
+            return is_later
+        return mtf.logical_and(_is_within(self.segments), is_later, output_shape=self.ids.shape)
+
+
+def _is_within(segments: mtf.Tensor) -> mtf.Tensor:
+    """Whether each place is in the segment of the place before it: bool [batch, length]."""
+    return mtf.equal(mtf.shift(segments, 1, "length", wrap=False), segments)
 
 
 def shifted_right(ids: mtf.Tensor, start_id: int | mtf.Tensor) -> mtf.Tensor:

@@ -108,7 +108,7 @@ class TransformerLM:
         if self.starts_prompts:
             return weights
         sequence = TokenSequence.of(features, "targets")
-        is_predicted = (sequence.positions > 0).astype(tf.float32)
+        is_predicted = sequence.have_one_before().astype(tf.float32)
         return (self.loss.counted(sequence.ids) if weights is None else weights) * is_predicted
 
     def incremental_decoder(self, features: Mapping[str, mtf.Tensor]) -> IncrementalDecoder:
