@@ -96,9 +96,11 @@ class TextClassifier:
         if self.pooling == "first":
             return x["length", 0]
         assert tokens.segments is not None
-        is_token = mtf.not_equal(tokens.segments, 0).astype(x.dtype)
+        # In float32, as other means are taken: a sum over thousands of tokens may be too large for float16.
+        wide = x if x.dtype == tf.float64 else x.astype(tf.float32)
+        is_token = mtf.not_equal(tokens.segments, 0).astype(wide.dtype)
         count = mtf.maximum(is_token.sum(length), 1.0)
-        return mtf.einsum([x, is_token], output_shape=x.shape - [length]) / count
+        return (mtf.einsum([wide, is_token], output_shape=x.shape - [length]) / count).astype(x.dtype)
 
     def _pooled(self, x: mtf.Tensor) -> mtf.Tensor:
         pooled = dense(
