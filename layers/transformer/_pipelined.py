@@ -132,5 +132,6 @@ def _map(context: Context, fn: Callable[[mtf.Tensor], mtf.Tensor]) -> Context:
         context,
         tokens=context.tokens.map(fn),
         positions=None if context.positions is None else fn(context.positions),
+        lengths=None if context.lengths is None else fn(context.lengths),
         memory=None if memory is None else dataclasses.replace(memory, x=fn(memory.x), tokens=memory.tokens.map(fn)),
     )

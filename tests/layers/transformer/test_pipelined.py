@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.layers import AttentionConfig, AttentionMask, PipelineSchedule, Tokens
-from meshtf.layers.transformer import Context, FeedForward, RelativeBias, Residual, SelfAttention, TransformerStack
+from meshtf.layers import AttentionConfig, AttentionMask, DynamicRotaryScaling, PipelineSchedule, Tokens
+from meshtf.layers.transformer import (
+    Context,
+    FeedForward,
+    RelativeBias,
+    Residual,
+    Rotary,
+    SelfAttention,
+    TransformerStack,
+)
 from meshtf.testing import assert_close, interpret
 from tests.models.transformers import TERMS, case, configured
 from tests.optimize.interpreted_training import InterpretedTraining
@@ -67,6 +75,25 @@ def test_each_layer_keeps_its_own_relative_bias(algorithm: str) -> None:
     split = dataclasses.replace(plain, pipeline=PipelineSchedule(2, 2))
     for own, known in zip(found(split, "stage:stages"), found(plain, ""), strict=True):
         assert_close(own.reshape(known.shape), known, terms=TERMS, magnitude=np.abs(known).max())
+
+
+def test_each_sequence_is_rotated_by_its_own_length() -> None:
+    """Each stage reads the lengths of its micro-batch."""
+    rotary = Rotary(scaling=DynamicRotaryScaling(2.0, max_length=2))
+    plain = TransformerStack([SelfAttention(AttentionConfig(num_heads=1, d_kv=4), rotary=rotary)], 2)
+    shape = mtf.Shape([("batch", 4), ("length", 6), ("d_model", 8)])
+    x = np.random.default_rng(0).standard_normal(shape.to_integer_list).astype(np.float32)
+
+    def found(stack: TransformerStack, layout: str) -> np.ndarray:
+        def program(x: mtf.Tensor, lengths: mtf.Tensor) -> mtf.Tensor:
+            places = mtf.range(x.mesh, x.shape["length"])
+            return stack(x, Context(AttentionMask(), Tokens.along(x), places, lengths=lengths))
+
+        lengths = np.array([2, 6, 3, 4], np.int32)
+        return interpret(program, {"x": (shape, x), "lengths": ("batch:4", lengths)}, "stages:2", layout).results
+
+    split = dataclasses.replace(plain, pipeline=PipelineSchedule(2, 2))
+    assert_close(found(split, "stage:stages"), found(plain, ""), terms=TERMS)
 
 
 @pytest.mark.parametrize(
