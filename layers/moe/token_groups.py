@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import meshtf as mtf
+from meshtf.errors import ShapeError
 from meshtf.layers.transformer.context import GROUPS, BatchPart
 
 TOKENS = "tokens"
@@ -35,7 +36,14 @@ class TokenGroups:
 
         A sequence is what one position of the first dimension holds. In a part of a batch, a position may hold several
         sequences. A part has the groups that the whole batch has.
+
+        Raises:
+          ShapeError: there are no dimensions of tokens.
         """
+        if not token_dims.dims:
+            raise ShapeError(
+                "a mixture of experts needs a dimension that counts tokens, and x has only that of vectors"
+            )
         apart, own = (0, 1) if part is None else (1, part.together)
         batch, length = token_dims[apart], token_dims[apart + 1 :].size // own
         num_sequences = batch.size if part is None else part.num_sequences

@@ -276,6 +276,11 @@ def test_a_text_shorter_than_the_groups_of_training_has_one_place(normal: Callab
     assert_close(seen["dropped"], 1 - y.any(axis=-1).mean(), terms=TOKENS.size)
 
 
+def test_a_vector_without_tokens_is_refused(build: Callable[..., Any]) -> None:
+    with pytest.raises(ShapeError, match="needs a dimension that counts tokens, and x has only that of vectors"):
+        build(observed(MixtureOfExperts(4, 8)), [D_MODEL])
+
+
 def test_experts_that_choose_are_refused_where_the_future_is_not_known(build: Callable[..., Any]) -> None:
     layer = MixtureOfExperts(4, 8, ExpertChoiceRouter())
     for call in (lambda x: layer(x, CAUSAL), lambda x: layer.step(x, CAUSAL, mtf.zeros(x.mesh, [], tf.int32), [])):
