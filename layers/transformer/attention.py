@@ -14,6 +14,7 @@ from meshtf.errors import GraphError
 from meshtf.field_checks import check, check_above_zero, check_choice, check_kinds, check_sizes
 from meshtf.layers.attention import (
     AttentionConfig,
+    AttentionMask,
     AttentionOptions,
     AttentionPattern,
     Int8KeyValueCache,
@@ -92,7 +93,8 @@ class SelfAttention:
       config: heads, sizes, biases, initializers.
       options: dropout of the weights, precision, an extra logit.
       rotary: rotates queries and keys by their position, if given.
-      window: if given, a token sees only itself and the `window - 1` tokens next to it on each side.
+      window: if given, a token sees only itself and the `window - 1` tokens next to it on each side, or fewer if the
+        context's mask has a smaller window.
       algorithm: how attention is computed. All algorithms compute the same.
         - "plain" holds the whole matrix of scores.
         - "lean" holds a block of it at a time, and leaves out the blocks that a causal mask hides.
@@ -160,7 +162,7 @@ class SelfAttention:
             positions, lengths = _positions(context), context.lengths
             q = self.rotary(q, positions, lengths)
             k = self.rotary(k, positions if keeps_length else as_memory(positions), lengths)
-        mask = dataclasses.replace(context.mask, window=self.window)
+        mask = self._mask(context)
         pattern = AttentionPattern.within(context.tokens, mask, self._bias(x.mesh, context))
         y = self._attended(q, k, v, pattern, is_training=context.is_training)
         return project_output(y, x.shape[-1], self.config), k, v
@@ -169,7 +171,7 @@ class SelfAttention:
         dims, length, dtype = space.batch_dims, space.max_length, space.dtype
         # With few beams it is quicker to multiply with the keys of all slots than to copy the cache; see `stays`.
         beam = space.beam if space.beam is not None and stays(space.beam, self.config) else None
-        window = None if space.is_paged else self.window  # pages hold all positions
+        window = None if space.is_paged else self._mask(context).window  # pages hold all positions
         cache = KeyValueCache.empty(space.mesh, dims, length, self.config, dtype, window=window, beam=beam)
         return (Int8KeyValueCache.empty_like(cache) if chosen_cache() is Int8KeyValueCache else cache).tensors
 
@@ -182,7 +184,7 @@ class SelfAttention:
             q, k = (self.rotary(each, _positions(context)) for each in (q, k))
         now = context.tokens.positions
         assert now is not None
-        mask = dataclasses.replace(context.mask, window=self.window)
+        mask = self._mask(context)
         if context.pages is not None:
             state = [context.pages.written(pool, new) for pool, new in zip(state, (k, v), strict=True)]
             keys, values = map(context.pages.read, state)
@@ -192,7 +194,7 @@ class SelfAttention:
             return project_output(y, x.shape[-1], self.config), state
         held = state[0].shape["memory_length"].size
         # A cache shorter than the window holds all tokens, so nothing has to be overwritten.
-        cache = chosen_cache()(*state, is_window=self.window is not None and held == self.window)
+        cache = chosen_cache()(*state, is_window=held == mask.window)
         slots = context.slots if state[0].shape.has(BEAM_SLOTS) else None
         if slots is not None:
             k, v = slots.own(k), slots.own(v)
@@ -201,6 +203,11 @@ class SelfAttention:
         attend = dot_product_attention if slots is None else slots.attention
         y = attend(q, cache.k.astype(q.dtype), cache.v.astype(q.dtype), pattern, self._options(x.mesh))
         return project_output(y, x.shape[-1], self.config), cache.tensors
+
+    def _mask(self, context: Context) -> AttentionMask:
+        """The context's mask, narrowed to the window if there is one."""
+        windows = [window for window in (self.window, context.mask.window) if window is not None]
+        return dataclasses.replace(context.mask, window=min(windows, default=None))
 
     def _bias(self, mesh: mtf.Mesh, context: Context) -> PositionBias | None:
         if self.bias is None:

@@ -312,6 +312,31 @@ def test_cross_attention_in_blocks_gives_what_the_whole_matrix_gives() -> None:
     assert_close(results("lean"), results("plain"), terms=(2 * 8 + 4 + 4 + FUNCTION_TERMS,))
 
 
+@pytest.mark.parametrize(("own", "of_context"), [(None, 2), (2, 3), (3, 2)])
+def test_a_window_narrows_the_mask_of_the_context_and_never_widens_it(own: int | None, of_context: int) -> None:
+    """For whole sequences, and token by token with a cache of the window."""
+
+    def results(window: int | None, mask: AttentionMask) -> list[np.ndarray]:
+        def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+            attention, length = SelfAttention(CONFIG, window=window, name="own"), x.shape["length"]
+            state = attention.start(DecodingSpace(x.mesh, x.shape[:1], length.size), Context(mask, Tokens()))
+
+            def token(state: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+                one, place = parts
+                y, state = attention.step(one, Context(mask, Tokens(place)), place, state)
+                return state, [y]
+
+            whole = attention(x, Context(mask, Tokens.along(x)))
+            _, (steps,) = mtf.scan(token, state, [x, mtf.range(x.mesh, length)], length)
+            return [whole, steps.transpose(whole.shape)]
+
+        return interpret(program, {"x": (X, VALUES)}, "rows:1").results
+
+    (expected, _), terms = results(2, AttentionMask(is_causal=True)), (2 * 8 + 4 + 4 + FUNCTION_TERMS,)
+    for found in results(own, AttentionMask(is_causal=True, window=of_context)):
+        assert_close(found, expected, terms=terms)
+
+
 def test_rotary_embeddings_turn_pairs() -> None:
     attention = SelfAttention(AttentionConfig(num_heads=2, d_kv=3), rotary=Rotary())
     graph = mtf.Graph()
