@@ -39,7 +39,7 @@ def tallied(
     # -sum(p log p) with log p = log_score - normaliser, and the probabilities sum to 1.
     normaliser = log_scores.logsumexp(experts)
     entropy = normaliser - (probabilities * log_scores).sum(experts)
-    squares = {}
+    squares: Tallies = {}
     if logits is not None:
         of_logits = normaliser if logits is log_scores else logits.logsumexp(experts)
         squares = {"normaliser": total(mtf.square(of_logits))}
