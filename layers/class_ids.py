@@ -14,6 +14,11 @@ def class_ids(x: mtf.Tensor) -> mtf.Tensor:
     return x.astype(tf.int32 if x.dtype.size < tf.int32.size else tf.int64)
 
 
+def likeliest_classes(labels: mtf.Tensor, classes: mtf.Dimension) -> mtf.Tensor:
+    """The class of each label: integers as `class_ids` gives them, or the likeliest of a distribution [.., classes]."""
+    return labels.argmax(classes) if labels.dtype.is_floating else class_ids(labels)
+
+
 def are_right(found: mtf.Tensor, right: mtf.Tensor) -> mtf.Tensor:
     """1 where the class that a model found, int32, is the right one, an integer of any dtype; else 0. float32."""
     right = class_ids(right)

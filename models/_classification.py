@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.layers.class_ids import are_right
+from meshtf.layers.class_ids import are_right, likeliest_classes
 from meshtf.models._features import feature
 
 TOP = 5
@@ -74,7 +74,7 @@ def class_metrics(
     loss = mtf.layers.softmax_cross_entropy_with_logits(
         logits, labels, classes, label_smoothing=smoothing, check_targets=check_labels
     )
-    right = labels if labels.dtype.is_integer else labels.argmax(classes)
+    right = likeliest_classes(labels, classes)
     found = {"loss": loss, "accuracy": are_right(logits.argmax(classes), right)}
     if is_training or classes.size <= _MANY_CLASSES:
         return found

@@ -12,7 +12,7 @@ import meshtf as mtf
 from meshtf.field_checks import check_choice, check_fractions, check_kinds, check_sizes
 from meshtf.layers.activations import activation_function
 from meshtf.layers.attention import AttentionMask, Tokens
-from meshtf.layers.class_ids import are_right
+from meshtf.layers.class_ids import are_right, likeliest_classes
 from meshtf.layers.dense import dense
 from meshtf.layers.initializers import DenseInitializer
 from meshtf.layers.losses import softmax_cross_entropy_with_logits
@@ -117,11 +117,15 @@ class TextClassifier:
             return self.norm(pooled, pooled.shape[-1])
 
     def metrics(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> TokenMetrics:
-        """The "loss" and "accuracy" of each text [batch], whose classes are `labels`, integers [batch]."""
+        """The "loss" and "accuracy" of each text [batch].
+
+        The `labels` are integers [batch], or a distribution over the classes, floating [batch, classes]. The right
+        class of a distribution is its likeliest one.
+        """
         logits, observations = self._observed(features, is_training)
         labels = feature(features, LABELS)
         loss = softmax_cross_entropy_with_logits(logits, labels, self.classes)
-        is_right = are_right(logits.argmax("classes"), labels)
+        is_right = are_right(logits.argmax("classes"), likeliest_classes(labels, self.classes))
         counted = mtf.ones_like(loss)
         return observations.added_to(
             {"loss": (loss, counted), "accuracy": (is_right, counted)}, is_training=is_training

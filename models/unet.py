@@ -13,7 +13,7 @@ import meshtf as mtf
 from meshtf.errors import ShapeError
 from meshtf.field_checks import check_kinds, check_sizes
 from meshtf.layers import VarianceScalingInitializer
-from meshtf.layers.class_ids import are_right, class_ids
+from meshtf.layers.class_ids import are_right, likeliest_classes
 from meshtf.models._activations import in_activation_dtype
 from meshtf.models._features import feature
 
@@ -88,15 +88,18 @@ class UNet:
     ) -> dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]]:
         """The "loss" and the "accuracy" of all pixels [batch, spatial dimensions].
 
+        Labels may also be floating, with a last dimension `classes`: a distribution for each pixel, whose likeliest
+        class is the right one.
+
         Without `check_labels`, both have weights: 0 for a pixel without a class, and 1 for all others.
 
         An evaluation also has the intersection over union of each class, [classes], for `held_out_metrics`.
         """
-        logits, labels = self.logits(feature(features, "images"), is_training), class_ids(feature(features, "labels"))
+        logits, labels = self.logits(feature(features, "images"), is_training), feature(features, "labels")
         loss = mtf.layers.softmax_cross_entropy_with_logits(
             logits, labels, self.classes, check_targets=self.check_labels
         )
-        found = logits.argmax(self.classes)
+        found, labels = logits.argmax(self.classes), likeliest_classes(labels, self.classes)
         is_right = are_right(found, labels)
         metrics: dict[str, mtf.Tensor | tuple[mtf.Tensor, mtf.Tensor]] = {"loss": loss, "accuracy": is_right}
         if not self.check_labels:

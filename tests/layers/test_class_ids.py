@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.layers.class_ids import are_right, class_ids
+from meshtf.layers.class_ids import are_right, class_ids, likeliest_classes
 from meshtf.testing import interpret
 
 VOCAB = 300
@@ -49,6 +49,17 @@ def test_an_unsigned_class_beyond_int32_is_no_class(dtype: str) -> None:
     targets = np.array([np.iinfo(dtype).max, 2**31], dtype)
     inputs = {"x": ("batch:2 vocab:4", np.zeros((2, 4), np.float32)), "t": ("batch:2", targets)}
     np.testing.assert_array_equal(interpret(program, inputs, "a:1").results, [0.0, 0.0])
+
+
+def test_the_class_of_a_distribution_is_its_likeliest() -> None:
+    def program(shares: mtf.Tensor, ids: mtf.Tensor) -> list[mtf.Tensor]:
+        classes = shares.shape[-1]
+        return [likeliest_classes(shares, classes), likeliest_classes(ids, classes)]
+
+    shares, ids = np.array([[0.2, 0.5, 0.3], [0.6, 0.4, 0.0]], np.float32), np.array([1, 0], np.uint8)
+    inputs = {"shares": ("n:2 classes:3", shares), "ids": ("n:2", ids)}
+    for found in interpret(program, inputs, "a:1").results:
+        np.testing.assert_array_equal(found, [1, 0])
 
 
 def test_a_distribution_stays_as_it_is() -> None:

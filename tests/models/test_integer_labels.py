@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.models import SSD, DefaultBoxes, MLPClassifier, ResNet, UNet
+from meshtf.layers import VocabularyEmbedding
+from meshtf.layers.transformer import FeedForward, TokenEmbedding, TransformerStack
+from meshtf.models import SSD, DefaultBoxes, MLPClassifier, ResNet, TextClassifier, UNet
 from meshtf.testing import interpret
 from tests.models.transformers import case
 
@@ -60,6 +62,39 @@ def test_models_of_images(name: str) -> None:
     for dtype in ("int64", "uint8"):
         for found, value in zip(evaluated(*MODELS[name], dtype), expected, strict=True):
             np.testing.assert_array_equal(found, value, dtype)
+
+
+TEXTS = TextClassifier(4, TokenEmbedding(VocabularyEmbedding(8)), TransformerStack([FeedForward(4)], 1), 12)
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (MLPClassifier(12, (4,)), ("images", "batch:2 pixels:3")),
+        (UNet(12, 2, 2), ("images", IMAGES)),
+        (UNet(12, 2, 2, check_labels=False), ("images", IMAGES)),
+        (TEXTS, ("inputs", "batch:2 length:3")),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_a_distribution_that_is_sure_has_the_metrics_of_its_class(model: Any, given: tuple[str, str]) -> None:
+    random, (name, shape) = np.random.default_rng(0), given
+    of_labels = "batch:2 height:12 width:12" if isinstance(model, UNet) else "batch:2"
+    labels = random.integers(0, 12, mtf.convert_to_shape(of_labels).to_integer_list).astype(np.int32)
+    values = random.integers(0, 8, mtf.convert_to_shape(shape).to_integer_list).astype(np.int32)
+
+    def program(x: mtf.Tensor, ids: mtf.Tensor) -> list[list[mtf.Tensor]]:
+        known = {name: x if name == "inputs" else x.astype(tf.float32)}
+        shares = mtf.one_hot(ids, ("classes", 12), dtype=tf.float32)
+        return [
+            tf.nest.flatten([model.metrics({**known, "labels": each}, training) for training in (True, False)])
+            for each in (shares, ids)
+        ]
+
+    of_shares, of_ids = interpret(program, {"x": (shape, values), "ids": (of_labels, labels)}, "a:1").results
+    for found, expected in zip(of_shares, of_ids, strict=True):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_models_of_texts_take_int64() -> None:
