@@ -189,9 +189,28 @@ class HuggingFaceVocabulary:
         sentinel.
         """
         if is_first:
+            return self._text_of(ids)
+        return self._text_of([ids[0], *ids]).removeprefix(self._text_of(ids[:1]))
+
+    def _text_of(self, ids: list[int]) -> str:
+        """Returns the text of ids. Characters of byte tokens stay whole beside bytes that are no character.
+
+        If one byte of a run is wrong or missing, the package would write a replacement for every byte of the run.
+        """
+        if self._byte_tokens.keys().isdisjoint(ids):
             return self._tokenizer.decode(ids, False)
-        before = self._tokenizer.decode(ids[:1], False)
-        return self._tokenizer.decode([ids[0], *ids], False).removeprefix(before)
+        tokens: list[str] = []
+        for is_byte, run in itertools.groupby(ids, self._byte_tokens.__contains__):
+            own = list(run)
+            if not is_byte:
+                tokens += filter(None, map(self._tokenizer.id_to_token, own))
+                continue
+            parts = bytes(self._byte_tokens[token] for token in own).decode(errors="surrogateescape")
+            for number, part in enumerate(parts):
+                # An empty token ends a run. The decoder looks at each part alone.
+                tokens += [""] * (number > 0)
+                tokens += [f"<0x{byte:02X}>" for byte in part.encode(errors="surrogateescape")]
+        return str(self._tokenizer.decoder.decode(tokens))
 
     def num_bytes(self, ids: Sequence[int] | np.ndarray) -> int:
         """Counts as `Vocabulary.num_bytes`, in the text as the tokenizer normalizes it.
@@ -325,6 +344,14 @@ class HuggingFaceVocabulary:
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path}, next to the tokenizer, is not JSON: {error}") from error
         return said if isinstance(said, dict) else {}
+
+    @functools.cached_property
+    def _byte_tokens(self) -> dict[int, int]:
+        """The byte that each byte token stands for, by its id. Only some decoders have such tokens, as "<0xE2>"."""
+        if "ByteFallback" not in set(_types(json.loads(self._tokenizer.to_str()).get("decoder"))):
+            return {}
+        ids = {byte: self._tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
+        return {token: byte for byte, token in ids.items() if token is not None}
 
     @functools.cached_property
     def _bytes_by_id(self) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data import HuggingFaceVocabulary, MaskedLanguageModel, Vocabulary
@@ -54,6 +54,20 @@ def unigram(tmp_path: Path) -> Path:
     tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>", "<extra_id_1>", "<extra_id_0>"])
     tokenizer.save(str(tmp_path / "unigram.json"))
     return tmp_path / "unigram.json"
+
+
+@pytest.fixture
+def byte_fallback(tmp_path: Path) -> Path:
+    """As Llama 2's: bytes for characters that are no pieces, and sentinels, which it lacks."""
+    names = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b"]
+    pieces = {name: number for number, name in enumerate(names)}
+    tokenizer = tokenizers.Tokenizer(models.BPE(pieces, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    parts = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(parts)
+    tokenizer.add_special_tokens(["<unk>", "</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
 
 
 def test_byte_pairs_keep_their_ids_and_any_text(byte_pairs: Path) -> None:
@@ -174,6 +188,21 @@ def test_sentinels_besides_the_file(byte_pairs: Path) -> None:
     assert (vocabulary.size, vocabulary.mask_id, vocabulary.text_ids) == (261, 260, range(259))
     assert vocabulary.decode([257, 260, 259]) == "the<extra_id_0><extra_id_1>"
     assert vocabulary.decode([261, 257, -1, 300]) == "the"  # of a model with more rows
+
+
+def test_characters_of_byte_tokens_stay_whole_beside_a_part_of_one(byte_fallback: Path) -> None:
+    """A stream decodes texts that end, and windows of them that begin, within a character."""
+    vocabulary, text = HuggingFaceVocabulary(str(byte_fallback), extra_ids=1), "a \u4f60\n\u00e9\U0001f30ab"
+    ids, whole = vocabulary.encode(text), text.encode()
+    assert len(ids) == len(whole)
+    whole_by_package = tokenizers.Tokenizer.from_file(str(byte_fallback / "tokenizer.json")).decode(ids)
+    assert vocabulary.decode(ids) == whole_by_package
+    for first in range(2, len(ids)):
+        for end in range(first + 1, len(ids) + 1):
+            part = whole[first:end].decode(errors="surrogateescape")
+            wanted = "".join("\ufffd" if "\udc80" <= letter <= "\udcff" else letter for letter in part)
+            assert vocabulary.decode(ids[first:end]) == wanted, "a replacement for each byte, as in SentencePiece"
+            assert vocabulary.decode([vocabulary.size - 1, *ids[first:end]]) == f"<extra_id_0>{wanted}"
 
 
 def test_tokens_that_were_added_count_their_own_bytes(byte_pairs: Path) -> None:
