@@ -124,6 +124,8 @@ class EchoEngine:
             self._running[number].set()
 
     def score(self, ids: tuple[int, ...], client: str = "") -> concurrent.futures.Future[list[float | None]]:
+        if self.is_draining:
+            raise EngineClosedError("the engine takes no more requests")
         if len(self.scores) >= self.most:
             raise EngineBusyError("the queue is full")
         found: concurrent.futures.Future[list[float | None]] = concurrent.futures.Future()

@@ -45,6 +45,8 @@ _GRACE_SECONDS = 30.0
 _LONGEST_STEP = 60.0
 """The seconds after which a step of the model counts as one that may hang."""
 
+_SHUTTING_DOWN = "The server is shutting down, and takes no more requests."
+
 _Reader = Callable[[Mapping[str, Any], ServedModel], TextRequest]
 
 
@@ -88,8 +90,7 @@ class App:
         return Guard(inner, self.options, self.metrics, self._paths)
 
     async def _text(self, reader: _Reader, prefix: str, request: Request) -> Response:
-        body = await request_object(request, self.options)
-        said = reader(body, self.model)
+        said = reader(await self._object_of(request), self.model)
         client = _client_of(request, said.options.client)
         options = dataclasses.replace(said.options, client=client, deadline_seconds=self.options.request_seconds)
         replies = Replies(
@@ -101,10 +102,17 @@ class App:
         return TextReply(replies, self.submission, self.metrics, self.options.request_seconds + _GRACE_SECONDS)
 
     async def _score(self, request: Request) -> Response:
-        said = score_request(await request_object(request, self.options), self.model)
+        said = score_request(await self._object_of(request), self.model)
         work = likelihoods(self.model, said.texts, _client_of(request, said.client))
         scores = await unless_left(request.receive, work, self.options.request_seconds)
         return JsonResponse(score_reply(self.model, said.texts, scores))
+
+    async def _object_of(self, request: Request) -> dict[str, Any]:
+        """The JSON object of a request for text or scores. A failed engine itself says why it takes none."""
+        found = await request_object(request, self.options)
+        if not self.is_ready and self.failure is None:
+            raise ApiError(_SHUTTING_DOWN, 503, code="overloaded", retry_after=1)
+        return found
 
     async def _models(self, _: Request) -> Response:
         return JsonResponse(models_reply(self.model))
@@ -126,7 +134,7 @@ class App:
 
     async def _ready(self, _: Request) -> Response:
         if not self.is_ready:
-            raise ApiError("The server is shutting down, and takes no more requests.", 503, retry_after=1)
+            raise ApiError(_SHUTTING_DOWN, 503, retry_after=1)
         return JsonResponse({"status": "ready"})
 
     async def _metrics(self, _: Request) -> Response:

@@ -23,6 +23,9 @@ _BACKLOG = 2048
 _LAST_SECONDS = 5.0
 """The seconds for the last bytes of replies, when all generations have ended."""
 
+_WAIT_SECONDS = 0.02
+"""The seconds between two looks at the requests that run."""
+
 _DRAINING = """\
 {name}: no more requests are taken, and the running ones have {seconds:g} s to end; a second signal ends them at once"""
 _FAILED = """\
@@ -96,10 +99,20 @@ class Server:
 
     async def _drained(self) -> bool:
         await self._stopped.wait()
-        is_whole = await asyncio.to_thread(self._app.model.engine.drain, self._app.options.drain_seconds)
+        is_whole = await asyncio.to_thread(self._app.model.engine.drain, await self._seconds_after_requests())
         await asyncio.to_thread(self._app.model.engine.close)
         self._app.submission.close()
         return is_whole and not self._has_failed
+
+    async def _seconds_after_requests(self) -> float:
+        """Waits until no request runs, for `drain_seconds` at most. Returns how many of these seconds are left.
+
+        Until then the engine takes texts, since a request may ask for them one after the other.
+        """
+        end = self._loop.time() + self._app.options.drain_seconds
+        while self._uvicorn.server_state.tasks and self._loop.time() < end:
+            await asyncio.sleep(_WAIT_SECONDS)
+        return max(0.0, end - self._loop.time())
 
     def _fail(self, message: str) -> None:
         """Ends the server, whose engine has failed for good. Any thread may call it."""

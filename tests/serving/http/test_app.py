@@ -391,3 +391,13 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
     assert "http://" not in reply.text
     assert "https://" not in reply.text
     assert "innerHTML" not in reply.text
+
+
+def test_a_server_that_ends_takes_no_more_requests() -> None:
+    app = App(ServedModel("tiny", EchoEngine(), ByteVocabulary(), Stops((1,))), is_ready=False)
+    client = TestClient(app.asgi, base_url="http://127.0.0.1")
+    for path, body in {COMPLETIONS: {"prompt": "ab"}, SCORE: {"input": "ab"}}.items():
+        reply = client.post(path, json=body)
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.json()["error"]["message"] == "The server is shutting down, and takes no more requests."
+    assert client.get("/ready").status_code == 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import http.client
 import json
 import os
@@ -101,6 +102,30 @@ def test_the_end_waits_for_what_runs_and_takes_nothing_more() -> None:
         httpx2.get(f"{server.address}/health")
 
 
+def test_the_end_lets_a_request_ask_for_its_later_texts() -> None:
+    """Scores go to the engine in groups, and the likelihoods of a prompt come before its text."""
+    engine, results = EchoEngine(), list[bool]()
+    asked = [
+        ("/v1/score", {"input": ["a~", *["ab"] * 19]}),
+        ("/v1/completions", {"prompt": "a~", "echo": True, "logprobs": 0, "max_tokens": 2}),
+    ]
+    with (
+        running(engine, ServerOptions(port=0), results) as server,
+        concurrent.futures.ThreadPoolExecutor(len(asked)) as threads,
+    ):
+        waiting = [threads.submit(httpx2.post, f"{server.address}{path}", json=body) for path, body in asked]
+        until(lambda: len(engine.scores) == 8 + 1)
+        server.stop()
+        time.sleep(0.3)  # in which an engine that drains would refuse what follows
+        for score in engine.scores:
+            if not score.done():
+                score.set_result([-1.0, -2.0])
+        scores, text = (each.result(PATIENCE) for each in waiting)
+    assert (scores.status_code, len(scores.json()["data"])) == (200, 20)
+    assert (text.status_code, text.json()["choices"][0]["text"]) == (200, "a~\x7f\ufffd")
+    assert results == [True]
+
+
 def test_an_engine_that_fails_for_good_ends_the_server(capsys: pytest.CaptureFixture[str]) -> None:
     results = list[bool]()
     engine = EchoEngine()
@@ -125,14 +150,15 @@ def test_a_second_signal_ends_the_process_at_once(capsys: pytest.CaptureFixture[
         ended.append(status)
         engine.cancel(0)  # the process would be gone; here the server comes to its end
 
-    server = Server(app_of(engine, ServerOptions(port=0, drain_seconds=60.0)), bound_socket("127.0.0.1", 0), end)
+    app = app_of(engine, ServerOptions(port=0, drain_seconds=60.0))
+    server = Server(app, bound_socket("127.0.0.1", 0), end)
 
     def ask_and_end() -> None:
         with httpx2.stream("POST", f"{server.address}/v1/completions", json=body) as stream:
             lines = stream.iter_lines()
             next(lines)
             os.kill(os.getpid(), signal.SIGTERM)
-            until(lambda: engine.is_draining)
+            until(lambda: not app.is_ready)
             before.append(len(ended))
             os.kill(os.getpid(), signal.SIGTERM)
             assert '"finish_reason":"cancelled"' in "".join(lines)
