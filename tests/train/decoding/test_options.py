@@ -68,6 +68,7 @@ def test_a_stop_has_no_begin_token() -> None:
         ({"stop_ids": [-1]}, r"Decoding.stop_ids must be ids, and is \[-1\]"),
         ({"stop_texts": "ab"}, "Decoding.stop_texts must be a list of texts that are not empty, and is 'ab'"),
         ({"stop_texts": [""]}, "Decoding.stop_texts must be a list of texts that are not empty"),
+        ({"stop_texts": ["a\udcff"]}, r"Decoding.stop_texts must be texts that UTF-8 can hold, and is \['a\\udcff'\]"),
         ({"logprobs": -1}, "Decoding.logprobs must be an integer, 0 or more, or None, and is -1"),
         ({"presence_penalty": "1"}, "Decoding.presence_penalty must be a number, and is '1'"),
         ({"no_repeat_ngram_size": -2}, "Decoding.no_repeat_ngram_size must be an integer, 0 or more, and is -2"),
