@@ -88,9 +88,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     if bound is None:
         return functools.partial(follow, programs)
     engine = ModelEngine(programs)
-    name = values["name"].value or Path(values.model_dir).name or "model"
     start_id = programs.start_id if programs.starts_prompts else None
-    model = ServedModel(name, engine, vocabulary, stops, template, int(time.time()), start_id)
+    model = ServedModel(name_of(values), engine, vocabulary, stops, template, int(time.time()), start_id)
     print(
         f"serving step {step} of {folder.shown} on mesh [{mesh_impl.shape}], layout [{training.layout_text}]",
         file=sys.stderr,
@@ -192,6 +191,12 @@ def chat_template(values: flags.FlagValues, folder: RunFolder, vocabulary: Any) 
     if values.chat_template is not None:
         return ChatTemplate.of_file(user_path(values.chat_template), folders)
     return ChatTemplate.of_checkpoint(folders)
+
+
+def name_of(values: flags.FlagValues) -> str:
+    """Returns the model's name in requests and replies, whose JSON has no bytes that are not UTF-8."""
+    name = values["name"].value or Path(values.model_dir).name or "model"
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _token(values: flags.FlagValues) -> str | None:

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from meshtf.bin import decode, serve
+from meshtf_programs.command_lines.serve import command_line, with_run
 from meshtf_programs.exit_status import ExitStatus
 from tests.bin.together import started
 from tests.fresh_process import FreshProcess
@@ -39,6 +40,22 @@ def test_a_process_that_follows_leaves_an_ignored_signal_ignored() -> None:
             assert callable(signal.getsignal(signal.SIGTERM))
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["runs/tiny"], "tiny"),
+        (["runs/tiny", "--name=café"], "café"),
+        (["."], "model"),
+        (["runs/caf\udce9"], "caf\ufffd"),
+        (["runs/tiny", "--name=\udcff"], "\ufffd"),
+    ],
+    ids=["of the folder", "given", "of no folder", "of a folder in Latin-1", "given in other bytes"],
+)
+def test_a_models_name_is_one_that_replies_can_have(arguments: list[str], name: str) -> None:
+    values = command_line().parse(with_run(["meshtf-serve", *arguments]))
+    assert serve.name_of(values) == name
 
 
 def wait_until_ready(client: httpx2.Client, process: FreshProcess) -> None:
