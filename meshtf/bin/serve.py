@@ -46,6 +46,7 @@ _MISSING = """\
 {program} needs the packages {names}, which are not installed: pip install 'meshtf[serve]'"""
 _TWO_TOKENS = "--token and --token_file are both given; leave one out"
 _NO_TOKEN = "--token_file={path} must have exactly one non-empty line, of letters, digits and signs of ASCII"
+_BAD_TOKEN = "--token must be letters, digits and signs of ASCII, without spaces: a header can hold no others"
 _OPEN = """\
 {program}: everyone who reaches {host} may use this server; --token_file=FILE asks them for a token"""
 
@@ -201,6 +202,8 @@ def name_of(values: flags.FlagValues) -> str:
 
 def _token(values: flags.FlagValues) -> str | None:
     if values.token_file is None:
+        if values.token is not None and not _is_token(values.token):
+            raise ConfigurationError(_BAD_TOKEN)
         return values.token
     if values.token is not None:
         raise ConfigurationError(_TWO_TOKENS)
@@ -210,9 +213,13 @@ def _token(values: flags.FlagValues) -> str | None:
         token = ""
     except OSError as error:
         raise ConfigurationError(f"--token_file={values.token_file} cannot be read: {error.strerror}") from None
-    if not token or not token.isprintable() or " " in token:
+    if not _is_token(token):
         raise ConfigurationError(_NO_TOKEN.format(path=values.token_file))
     return token
+
+
+def _is_token(text: str) -> bool:
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
 def _check_packages() -> None:

@@ -171,6 +171,7 @@ def _check_answers(client: httpx2.Client, folder: Path, capsys: pytest.CaptureFi
         (["{folder}", "--prot=1"], "Unknown command line flag 'prot'. Did you mean: port"),
         (["{folder}", "--port=70000"], "flag --port=70000"),
         (["{folder}", "--token=a", "--token_file=b"], "--token and --token_file are both given; leave one out"),
+        (["{folder}", "--token=schlüssel"], "--token must be letters, digits and signs of ASCII, without spaces"),
         (["{folder}", "--token_file={folder}/gone"], "gone cannot be read: No such file or directory"),
         (["{folder}", "--token_file=/dev/null"], "--token_file=/dev/null must have exactly one non-empty line"),
         (["{folder}", "--host=203.0.113.1"], "--host=203.0.113.1 --port=8000 cannot be listened on: Cannot assign"),
