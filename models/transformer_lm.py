@@ -71,6 +71,9 @@ class TransformerLM:
     def logits(self, features: Mapping[str, mtf.Tensor], is_training: bool) -> mtf.Tensor:
         """The logits of each target from those before it: features with `targets` [batch, length] -> [batch, length,
         vocab]. Without `starts_prompts`, the logits of a text's first token have no meaning.
+
+        The feature `targets_lengths`, int32 [batch], has the lengths of texts for rotary embeddings that depend on
+        them. Without it all are as long as `length`.
         """
         return self.vocabulary.hidden_to_logits(self._observed(features, is_training)[0], self._d_model)
 
@@ -83,7 +86,8 @@ class TransformerLM:
         x = self.embedding(ids, positions, d_model, is_training=is_training, are_checked=True)
         is_prefix = feature(features, "targets_prefix") if self.sees_prefix else None
         tokens = dataclasses.replace(sequence.tokens, is_prefix=is_prefix)
-        context = Context(self._mask, tokens, sequence.positions, is_training)
+        lengths = features.get("targets_lengths")
+        context = Context(self._mask, tokens, sequence.positions, is_training, lengths=lengths)
         with mtf.variable_scope(SCOPE):
             x, observations = self.stack.observed(x, context)
         if not self.starts_prompts:  # the vector of each token predicts the token behind it

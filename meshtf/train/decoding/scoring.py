@@ -25,7 +25,7 @@ def token_log_likelihoods(model: TextModel, features: Mapping[str, mtf.Tensor]) 
     """
     targets = features["targets"]
     # A prefix language model sees the whole prefix. With an empty prefix, each token is scored from those before it.
-    features = {"targets_prefix": mtf.zeros_like(targets), **features}
+    features = {"targets_prefix": mtf.zeros_like(targets), **_lengths(features), **features}
     loss = model.metrics(features, is_training=False)[LOSS]
     values, weights = loss if isinstance(loss, tuple) else (loss, mtf.ones_like(targets))
     if values.shape != targets.shape:
@@ -34,3 +34,17 @@ def token_log_likelihoods(model: TextModel, features: Mapping[str, mtf.Tensor]) 
         )
     weights = mtf.cast(weights, tf.float32)
     return mtf.where(mtf.not_equal(weights, 0.0), -mtf.cast(values, tf.float32), 0.0, output_shape=targets.shape)
+
+
+def _lengths(features: Mapping[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+    """The length of each text, up to its last weight, as the feature `targets_lengths`.
+
+    Rotary embeddings may depend on it. With the length of a batch, a text's score would depend on the longest text
+    beside it. Rows of packed texts have none.
+    """
+    weights = features.get("targets_weights")
+    if weights is None or "targets_segmentation" in features:
+        return {}
+    length = weights.shape["length"]
+    ends = mtf.where(mtf.not_equal(weights, 0.0), mtf.range(weights.mesh, length) + 1, 0, output_shape=weights.shape)
+    return {"targets_lengths": mtf.reduce_max(ends, reduced_dim=length)}
