@@ -286,10 +286,8 @@ def _chat_ids(text: str, model: ServedModel) -> tuple[int, ...]:
 
 
 def _ids_with_special(vocabulary: Any, text: str) -> tuple[int, ...]:
-    if isinstance(vocabulary, SentencePieceVocabulary):
+    if isinstance(vocabulary, SentencePieceVocabulary | HuggingFaceVocabulary):
         return tuple(vocabulary.encode_with_special(text))
-    if isinstance(vocabulary, HuggingFaceVocabulary) and bool(vocabulary.escape_special):
-        vocabulary = dataclasses.replace(vocabulary, escape_special=False)
     return tuple(vocabulary.encode(text))
 
 

@@ -171,7 +171,15 @@ class HuggingFaceVocabulary:
         return hashlib.sha256(json_text(said).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._begun(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def encode_with_special(self, text: str) -> list[int]:
+        """Encodes a text in which special tokens that are spelt out become their ids, even with `escape_special`. The
+        template of a chat writes such texts.
+        """
+        return self._begun(self._reader_of_special.encode(text, add_special_tokens=False).ids)
+
+    def _begun(self, ids: list[int]) -> list[int]:
         return ids if self.begin_id is None else [self.begin_id, *ids]
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -249,6 +257,15 @@ class HuggingFaceVocabulary:
             raise
         except Exception as error:  # the package raises no narrower kind
             raise ConfigurationError(f"{self._file} is no tokenizer of the package tokenizers: {error}") from error
+
+    @functools.cached_property
+    def _reader_of_special(self) -> Any:
+        """The tokenizer that reads special tokens which a text spells out."""
+        if not self.escape_special:
+            return self._tokenizer
+        found = import_tokenizers().Tokenizer.from_str(self._tokenizer.to_str())
+        found.encode_special_tokens = False
+        return found
 
     def _add_tokens_beside(self, tokenizer: Any) -> None:
         """Adds the tokens that only `tokenizer_config.json` names, as Transformers does.

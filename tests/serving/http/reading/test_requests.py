@@ -40,6 +40,19 @@ def test_a_chat_begins_once(vocabulary: HuggingFaceVocabulary, start_id: int | N
     assert said.prompts[0].ids == expected
 
 
+def test_a_chat_has_special_tokens_where_documents_escape_them(vocabulary: HuggingFaceVocabulary) -> None:
+    """Also if the tokenizer has sentinels, and without its file, which is read once."""
+    path = Path(vocabulary.path) / "tokenizer.json"
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.add_special_tokens(["<extra_id_0>"])
+    tokenizer.save(str(path))
+    escaping = HuggingFaceVocabulary(vocabulary.path, escape_special=True)
+    path.unlink()
+    model = ServedModel("tiny", EchoEngine(), escaping, Stops(()), ChatTemplate("{{ messages[0].content }}</s>"))
+    for _ in range(2):
+        assert chat_request({"messages": [{"role": "user", "content": "hi"}]}, model).prompts[0].ids == (HI, END)
+
+
 def test_a_chat_whose_tokens_are_pieces_has_the_ids_of_special_tokens(tmp_path: Path) -> None:
     with (tmp_path / "a.model").open("wb") as model_file:
         sentencepiece.SentencePieceTrainer.train(

@@ -172,6 +172,17 @@ def test_special_tokens_that_a_text_spells_out(byte_pairs: Path, tmp_path: Path)
     assert (escaped.encode("a[MASK]"), escaped.padding_id) == ([5, 6, 8, 7], 0)
 
 
+def test_a_chats_template_spells_out_special_tokens(byte_pairs: Path) -> None:
+    """They become their ids whether documents may spell them out or not, also in a file with sentinels."""
+    tokenizer = tokenizers.Tokenizer.from_file(str(byte_pairs / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<extra_id_0>"])
+    tokenizer.save(str(byte_pairs / "tokenizer.json"))
+    for escape_special in (False, True):
+        vocabulary = HuggingFaceVocabulary(str(byte_pairs), escape_special=escape_special)
+        assert (vocabulary.encode_with_special("the<|stop|>"), vocabulary.extra_ids) == ([257, 258], 1)
+        assert (vocabulary.encode("the<|stop|>") == [257, 258]) == (not escape_special)
+
+
 def test_sentinels_of_the_file(unigram: Path) -> None:
     vocabulary = HuggingFaceVocabulary(str(unigram))
     assert (vocabulary.size, vocabulary.extra_ids, vocabulary.mask_id) == (8, 2, 7)
