@@ -341,6 +341,10 @@ def test_tokens_hosts_and_kinds_of_bodies() -> None:
     assert client.get("/health", headers={"Host": "[::1]:8000"}).status_code == 200
     assert client.get("/health", headers={"Host": ""}).status_code == 200
     assert client.post(COMPLETIONS, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+    whole = b'{"prompt": "ab"}'
+    assert client.post(COMPLETIONS, content=whole).status_code == 200, "from a program that names no type"
+    reply = client.post(COMPLETIONS, content=whole, headers={"Origin": "http://evil.example"})
+    assert reply.status_code == 415, "a page may send a Blob without a type"
 
 
 def test_a_step_that_hangs_and_a_failure_make_the_server_unhealthy() -> None:

@@ -18,8 +18,10 @@ async def request_object(request: Request, options: ServerOptions) -> dict[str, 
     Raises:
       ApiError: if the body is no JSON object, is too large, or does not arrive in time.
     """
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json":  # browsers let pages of other sites send some other types without a preflight
+    # Browsers let pages of other sites send some other types, or none, without a preflight. They name the origin.
+    default = "" if "origin" in request.headers else "application/json"
+    kind = request.headers.get("content-type", default).partition(";")[0].strip().lower()
+    if kind != "application/json":
         raise ApiError(f"The body's type is {kind[:60]!r}; send it with Content-Type: application/json.", 415)
     try:
         async with asyncio.timeout(options.head_seconds):
