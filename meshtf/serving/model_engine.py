@@ -160,7 +160,7 @@ class ModelEngine:
         try:
             while self._turn():
                 pass
-        except Exception as error:
+        except BaseException as error:  # a panic of a library in Rust, such as the one for forms, is no Exception
             self.fail(_FAULT.format(error=cause_of(error)))
 
     def _turn(self) -> bool:
@@ -260,7 +260,7 @@ class ModelEngine:
         self._changed.notify_all()
 
 
-def cause_of(error: Exception) -> str:
+def cause_of(error: BaseException) -> str:
     """Returns the first line of an error's message, shortened."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0] if len(lines[0]) <= _LONGEST_CAUSE else f"{lines[0][:_LONGEST_CAUSE]} .."

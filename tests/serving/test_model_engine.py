@@ -306,6 +306,24 @@ def test_a_fault_in_one_request_harms_no_other(
     assert engine.status().num_free_pages == OPTIONS.num_pages
 
 
+def test_a_panic_in_the_engines_thread_ends_the_engine(
+    engine: ModelEngine, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its requests would wait for ever. A panic of a library in Rust is no `Exception`."""
+    panicking, told = ModelEngine(engine.programs), list[str]()
+    panicking.when_failed(told.append)
+
+    def panic(_: object) -> str:
+        raise BaseException("called `Option::unwrap()` on a `None` value")
+
+    monkeypatch.setattr(engine.programs, "step_for", panic)
+    panicking.start()
+    message = "the engine's own code failed: called `Option::unwrap()` on a `None` value"
+    assert submitted(panicking, GenerationRequest((5,), 4), heard()).wait().message == message
+    panicking.close()
+    assert told == [message]
+
+
 def test_failures_with_a_success_between_them_are_not_in_a_row(
     engine: ModelEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
