@@ -41,7 +41,7 @@ class ShownToken:
 
     Attributes:
       token: the engine's token.
-      text: its text by itself.
+      text: its text inside of a text.
       offset: the number of characters before it.
     """
 

@@ -11,6 +11,7 @@ from meshtf.serving.engine import Finish
 from meshtf.serving.http.generation import Piece, ShownToken
 from meshtf.serving.http.reading.requests import Prompt, TextRequest
 from meshtf.serving.http.served_model import ServedModel
+from meshtf.serving.http.token_text import TokenText
 
 _LEAST = -9999.0
 """The number that stands for minus infinity among log-likelihoods, as in OpenAI's API. JSON has no infinity."""
@@ -71,12 +72,8 @@ class Replies:
 
     def _legacy_logprobs(self, tokens: Sequence[ShownToken], echo: Echo | None, shift: int) -> dict[str, Any]:
         before = [] if echo is None else [*zip(echo.prompt.ids, echo.log_likelihoods, strict=True)]
-        texts = [self.model.token_text(token) for token, _ in before]
-        offsets: list[int] = []
-        place = 0
-        for text in texts:
-            offsets.append(min(place, shift))
-            place += len(text)
+        spelt = _spelt(self.model, [token for token, _ in before])
+        texts, offsets = [text for text, _ in spelt], [min(place, shift) for _, place in spelt]
         num_likeliest = self.request.options.num_likeliest
         likeliest = [None] * len(before) + [self._likeliest(each) for each in tokens]
         return {
@@ -127,13 +124,26 @@ def score_reply(
             "log_likelihood": finite(total),
             "num_tokens": len(predicted),
             "num_bytes": model.vocabulary.num_bytes([token for token, _ in predicted]),
-            "tokens": [model.token_text(token) for token in text.ids],
+            "tokens": [each for each, _ in _spelt(model, text.ids)],
             "token_logprobs": [finite(value) for value in values],
         }
         data.append(found)
     num_tokens = sum(len(text.ids) for text in texts)
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
     return {"object": "list", "model": model.name, "data": data, "usage": usage}
+
+
+def _spelt(model: ServedModel, ids: Sequence[int]) -> list[tuple[str, int]]:
+    """Returns the text of each token of a whole text, and how many characters come before it.
+
+    The first word has no space before it, and the first bytes of a character count no character.
+    """
+    found: list[tuple[str, int]] = []
+    place, decoded = 0, TokenText(model.vocabulary, [])
+    for token in ids:
+        found.append((model.token_text(token) if place else model.vocabulary.decode([token]), place))
+        place += len(decoded.add(token))
+    return found
 
 
 def models_reply(model: ServedModel) -> dict[str, Any]:

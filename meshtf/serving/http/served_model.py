@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from meshtf.errors import nearest
 from meshtf.serving.engine import Engine
@@ -47,5 +48,11 @@ class ServedModel:
         return tuple(self.vocabulary.encode(text))
 
     def token_text(self, token: int) -> str:
-        """Returns the text of a token by itself."""
-        return self.vocabulary.decode([token])
+        """Returns the text of a token inside of a text. Some vocabularies drop the space before a text's first word."""
+        before, whole = (self.vocabulary.decode([*self._letter, *ids]) for ids in ((), (token,)))
+        return whole[len(before) :] if whole.startswith(before) else self.vocabulary.decode([token])
+
+    @functools.cached_property
+    def _letter(self) -> list[int]:
+        """A token to stand before another one, or nothing if a letter has none."""
+        return self.vocabulary.encode("a")[-1:]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 from starlette.testclient import TestClient
 
 from meshtf.serving.http.app import App
@@ -14,6 +17,7 @@ from meshtf.serving.http.chat_template import ChatTemplate
 from meshtf.serving.http.served_model import ServedModel
 from meshtf.serving.http.server_options import ServerOptions
 from meshtf.train.data.vocabularies.byte_vocabulary import FIRST_BYTE, ByteVocabulary
+from meshtf.train.data.vocabularies.sentencepiece_vocabulary import SentencePieceVocabulary
 from meshtf.train.decoding.forms.constraints import Constraint
 from meshtf.train.decoding.stops import Stops
 from tests.serving.echo_engine import EchoEngine
@@ -101,6 +105,37 @@ def test_a_stream_has_the_text_of_the_whole(client: TestClient) -> None:
     assert logprobs["token_logprobs"] == [-1.0, -2.0, *[-0.5] * 5]
     assert logprobs["text_offset"] == list(range(7))
     assert logprobs["top_logprobs"][:3] == [None, None, {"c": -0.5, "d": -1.5}]
+
+
+def test_tokens_have_their_spaces_and_places(tmp_path: Path) -> None:
+    """A decoder of pieces drops the space before a text's first word; a character may have several tokens."""
+    with (tmp_path / "a.model").open("wb") as model_file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["the cat sat on a mat"] * 20),
+            model_writer=model_file,
+            vocab_size=285,
+            byte_fallback=True,
+            model_type="bpe",
+            minloglevel=2,
+        )
+    vocabulary = SentencePieceVocabulary(str(tmp_path / "a.model"))
+    engine = EchoEngine(script=tuple(vocabulary.encode("the \u4f60")))
+    engine.limits = dataclasses.replace(engine.limits, vocab_size=vocabulary.size)
+    model = ServedModel("tiny", engine, vocabulary, Stops((1,)), TEMPLATE)
+    client = TestClient(App(model).asgi, base_url="http://127.0.0.1")
+    text, count = "the caf\u00e9 sat", len(engine.script)
+    body = {"prompt": text, "echo": True, "logprobs": 0, "max_tokens": count}
+    whole = posted(client, COMPLETIONS, **body)["choices"][0]
+    assert whole["text"] == f"{text} the \u4f60"
+    said = whole["logprobs"]
+    ends = [*said["text_offset"][1:], len(whole["text"])]
+    for token, first, end in zip(said["tokens"], said["text_offset"], ends, strict=True):
+        assert token in (whole["text"][first:end], "\ufffd"), "a byte of a character by itself"
+    assert "".join(said["tokens"]).replace("\ufffd", "") == "the caf sat the "
+    assert posted(client, SCORE, input=text)["data"][0]["tokens"] == said["tokens"][:-count]
+    chat = posted(client, CHATS, messages=[{"role": "user", "content": "a"}], max_tokens=1, logprobs=True)["choices"][0]
+    (told,) = chat["logprobs"]["content"]
+    assert bytes(told["bytes"]).decode() == told["token"] == chat["message"]["content"] == " the"
 
 
 def test_chats(client: TestClient) -> None:
