@@ -365,7 +365,8 @@ class HuggingFaceVocabulary:
     @functools.cached_property
     def _byte_tokens(self) -> dict[int, int]:
         """The byte that each byte token stands for, by its id. Only some decoders have such tokens, as "<0xE2>"."""
-        if "ByteFallback" not in set(_types(json.loads(self._tokenizer.to_str()).get("decoder"))):
+        decoder = self._tokenizer.decoder
+        if decoder is None or "ByteFallback" not in set(_types(json.loads(decoder.__getstate__()))):
             return {}
         ids = {byte: self._tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
         return {token: byte for byte, token in ids.items() if token is not None}
