@@ -69,6 +69,10 @@ _A_PATTERN = """\
 a SavedModel in {path} could not be loaded: TensorFlow takes a path with {signs} for a pattern. Give another folder."""
 
 
+_NO_UTF_8 = """\
+a SavedModel in {path} cannot be written: TensorFlow takes only paths in UTF-8. Give another folder."""
+
+
 @runtime_checkable
 class Classifier(Protocol):
     """A model that predicts classes of examples."""
@@ -142,7 +146,11 @@ class ExportedModel:
 
 
 def check_output(path: Path) -> None:
-    """Raises ConfigurationError for a path that TensorFlow reads as a glob pattern, and could not load from."""
+    """Raises ConfigurationError for a path that TensorFlow cannot write to, or reads as a glob pattern, and so could
+    not load from.
+    """
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path.absolute())):
+        raise ConfigurationError(_NO_UTF_8.format(path=path.absolute()))
     if signs := sorted(_PATTERN.intersection(str(path.absolute()))):
         raise ConfigurationError(_A_PATTERN.format(path=path.absolute(), signs=" ".join(signs)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,11 @@ def test_a_path_that_tensorflow_takes_for_a_pattern(name: str, tmp_path: Path) -
     with pytest.raises(ConfigurationError, match="could not be loaded: TensorFlow takes a path with"):
         check_output(tmp_path / name)
     check_output(tmp_path / "100% {ü} $x")
+
+
+def test_a_path_that_is_not_utf_8(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be written: TensorFlow takes only paths in UTF-8"):
+        check_output(tmp_path / os.fsdecode(b"m\xfcller"))
 
 
 def test_a_folder_that_cannot_be_written(classifier: Training) -> None:
