@@ -46,7 +46,7 @@ class CumulativeMaxGradientOperation(Operation):
         values = [planner.read(x, layout) for x in self.inputs]
         axis, n = output.shape.axis(self.dim_name), values[0].slice_shape[output.shape.axis(self.dim_name)]
         axes = layout.axes[axis]
-        others = self._others(planner, values, axis) if axes else []
+        others = self._others(planner, values, axis) if axes and n else []
 
         def emit(core: Core, dy: tf.Tensor, places: tf.Tensor, *others: tf.Tensor) -> tf.Tensor:
             begin, narrow = core.coordinate(axes) * n if axes else 0, dy.dtype

@@ -104,12 +104,13 @@ class _Maximum:
         self, axis: int, sizes: tuple[int, int], axes: tuple[str, ...], *, reverse: bool, with_index: bool
     ) -> None:
         """Keeps the geometry; `sizes` are those of the slice and of the whole."""
-        (self.size, self._whole), self.axis, self._axes = sizes, axis, axes
+        (self.size, self._whole), self.axis = sizes, axis
+        self._axes = axes if self.size else ()  # empty slices have no totals
         self._reverse, self._with_index = reverse, with_index
 
     def totals(self, dtype: tf.DType) -> list[tuple[Emit, tf.DType]]:
         """The totals that each core sends to the others, with dtypes: its maximum, and with an index its place."""
-        if not (self._axes and self.size):
+        if not self._axes:
             return []
         return [(self._maximum, dtype), *([(self._first_maximum, tf.int32)] if self._with_index else [])]
 
