@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import meshtf as mtf
 from meshtf.errors import ShapeError
 from meshtf.layers import PipelineSchedule
 from meshtf.models import AmoebaNetD, ResNet
-from meshtf.testing import interpret
+from meshtf.testing import interpret_graph
 
 GPIPE = {(18, 208): 82e6, (18, 416): 318e6, (18, 544): 542e6, (36, 544): 1.05e9, (72, 512): 1.8e9}
 """The numbers of parameters in table 1 of Huang et al. (2018), by L and D."""
@@ -66,7 +66,7 @@ def test_it_has_about_as_many_parameters_as_in_gpipes_table() -> None:
 def twice() -> dict[str, tuple[str, np.ndarray]]:
     """Images of which two micro-batches have the same, so that their statistics are those of the whole batch.
 
-    In 64 bits: images become 1 x 2 pixels, and statistics of eight numbers make rounding errors larger layer by layer.
+    Images become 1 x 2 pixels, and statistics of eight numbers make rounding errors larger layer by layer.
     """
     images = np.random.default_rng(0).normal(size=(2, 32, 64, 3)).repeat(2, axis=0)
     return {
@@ -75,28 +75,34 @@ def twice() -> dict[str, tuple[str, np.ndarray]]:
     }
 
 
-def training(model: AmoebaNetD) -> Callable[..., dict[str, mtf.Tensor]]:
-    def program(**features: mtf.Tensor) -> dict[str, mtf.Tensor]:
+def trained(
+    model: AmoebaNetD, inputs: Mapping[str, tuple[str, np.ndarray]], mesh_shape: str, layout: str = ""
+) -> dict[str, np.ndarray]:
+    """The loss, the averages and the gradients, in 64 bits as the variables: large terms of a gradient may cancel."""
+    with mtf.Graph(variable_dtype=mtf.VariableDType(tf.float64)) as graph:
+        mesh = mtf.Mesh(graph)
+        features = {
+            name: mtf.placeholder(mesh, shape, tf.as_dtype(array.dtype), name=name)
+            for name, (shape, array) in inputs.items()
+        }
         loss = model.metrics(features, is_training=True)["loss"]
-        variables = [v for v in loss.graph.variables.values() if not v.trainable]
-        found = {v.full_name: mtf.read_variable(v) for v in variables}
-        trained = loss.graph.trainable_variables
-        gradients = mtf.gradients(mtf.reduce_mean(loss), [v.value for v in trained])
-        found |= {v.full_name: grad for v, grad in zip(trained, gradients, strict=True) if grad is not None}
-        assert len(found) == len(loss.graph.variables)
-        return {"loss": loss, **found}
-
-    return program
+        found = {v.full_name: mtf.read_variable(v) for v in graph.variables.values() if not v.trainable}
+        variables = graph.trainable_variables
+        gradients = mtf.gradients(mtf.reduce_mean(loss), [v.value for v in variables])
+        found |= {v.full_name: grad for v, grad in zip(variables, gradients, strict=True) if grad is not None}
+        assert len(found) == len(graph.variables)
+        found["loss"] = loss
+    feeds = {name: array for name, (_, array) in inputs.items()}
+    results = interpret_graph(graph, [*found.values()], feeds, mesh_shape, layout).results
+    return dict(zip(found, results, strict=True))
 
 
 @pytest.mark.long
 def test_a_pipeline_has_the_loss_the_averages_and_the_gradients_of_one_core() -> None:
     plain, piped = (AmoebaNetD(3, 12, 4, pipeline, "nothing" if pipeline else None) for pipeline in (None, PIPED))
-    expected = interpret(training(plain), twice(), "a:1").results
-    layout = "stage:stages;batch:stages;microbatch:stages;width:b"
-    found = interpret(training(piped), twice(), "stages:2;b:2", layout).results
-    for name, value in expected.items():
-        # Weights are in 32 bits, and so are their gradients, which may be 0 but for rounding.
+    expected = trained(plain, twice(), "a:1")
+    found = trained(piped, twice(), "stages:2;b:2", "stage:stages;batch:stages;microbatch:stages;width:b")
+    for name, value in expected.items():  # gradients may be 0 but for rounding
         np.testing.assert_allclose(found[name].reshape(value.shape), value, rtol=1e-5, atol=1e-9, err_msg=name)
 
 
@@ -131,10 +137,10 @@ def test_nested_recomputation_changes_no_number() -> None:
     """Nor do stages with it. Twelve layers, so that each stage of two has a cell."""
     images = {**twice(), "images": ("batch:4 height:4 width:4 channels:1", twice()["images"][1][:, :4, :4, :1])}
     plain = AmoebaNetD(3, 12, 4, stem="plain")
-    expected = interpret(training(plain), images, "a:1").results
+    expected = trained(plain, images, "a:1")
     for pipeline in (None, PIPED):
         model = dataclasses.replace(plain, pipeline=pipeline, recompute="nested")
-        found = interpret(training(model), images, "stages:2", "stage:stages;batch:stages;microbatch:stages").results
+        found = trained(model, images, "stages:2", "stage:stages;batch:stages;microbatch:stages")
         for name, value in expected.items():
             np.testing.assert_allclose(found[name].reshape(value.shape), value, rtol=1e-5, atol=1e-9, err_msg=name)
 
