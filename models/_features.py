@@ -12,11 +12,12 @@ def feature(features: Mapping[str, mtf.Tensor], name: str) -> mtf.Tensor:
     """The feature of this name.
 
     Raises:
-      GraphError: there is none.
+      GraphError: there is none. The features of a training raise an error of their own, which names the task.
     """
-    if name not in features:
+    try:
+        return features[name]
+    except KeyError:
         raise GraphError(
             f'the model needs a feature "{name}", but the batch has {", ".join(features) or "none"}'
             f"{nearest(name, features)}; does the task's objective fit the model?"
-        )
-    return features[name]
+        ) from None

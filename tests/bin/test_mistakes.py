@@ -408,7 +408,7 @@ FILES = [
             "mine.gin": "include 'lm_tiny.gin'\nimport meshtf.train.digits\n"
             "Training.task = @digits()\nTraining.layout = 'batch:rows'\n"
         },
-        ('a feature "targets"', "images, labels"),
+        ('asks for the feature "targets"', "images, labels", "do not fit together"),
     ),
     Files(
         "wrong_macro",
