@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from meshtf.checkpoint._box import Box, are_a_tiling
+from meshtf.files.unicode_text import is_unicode
 from meshtf_programs.strict_json import json_text
 
 INDEX = "variables.index"
@@ -51,7 +52,7 @@ def is_name(name: str) -> bool:
     """Tells whether a tensor can have this name. An empty name crashes TensorFlow, and no file format can hold some
     characters.
     """
-    return bool(name) and "\0" not in name and not any("\ud800" <= letter <= "\udfff" for letter in name)
+    return bool(name) and "\0" not in name and is_unicode(name)
 
 
 def is_type_name(name: str) -> bool:

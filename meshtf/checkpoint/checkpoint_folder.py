@@ -14,7 +14,7 @@ import tensorflow as tf
 from meshtf.checkpoint.atomic_folder import delete_folder, give_back_replaced, remove_unfinished
 from meshtf.checkpoint.chunks import Chunk, chunks_of
 from meshtf.checkpoint.reading.saved_checkpoint import SavedCheckpoint
-from meshtf.checkpoint.remote_checkpoints import RemoteCheckpoints
+from meshtf.checkpoint.remote_checkpoints import STEP, RemoteCheckpoints
 from meshtf.checkpoint.saving.write_checkpoint import cluster_that_writes, write_checkpoint
 from meshtf.checkpoint.saving.writing_together import led_by_process_0
 from meshtf.cluster.cluster import Cluster
@@ -24,7 +24,7 @@ from meshtf.files.remote.working_folder import PassingFolder
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.slices import on_host
 
-_STEP = re.compile(r"step_([0-9]{8}|[1-9][0-9]{8,})")
+_STEP = re.compile(STEP)
 _LOG = logging.getLogger(__name__)
 
 _NOT_SENT = """\

@@ -13,9 +13,9 @@ from pathlib import Path
 from meshtf.checkpoint.manifest import MANIFEST
 from meshtf.files.remote.remote_folder import RemoteFolder
 
-_STEP = "step_([0-9]{8}|[1-9][0-9]{8,})"
-_MANIFEST = re.compile(f"{_STEP}/{re.escape(MANIFEST)}")
-_PART = re.compile(f"{_STEP}/.*", re.DOTALL)
+STEP = "step_([0-9]{8}|[1-9][0-9]{8,})"  # the pattern of a checkpoint's name
+_MANIFEST = re.compile(f"{STEP}/{re.escape(MANIFEST)}")
+_PART = re.compile(f"{STEP}/.*", re.DOTALL)
 
 
 def _nothing() -> None:

@@ -17,6 +17,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.checkpoint.atomic_folder import atomic_folder
 from meshtf.errors import LayoutWarning, SaveError
+from meshtf.files.unicode_text import is_unicode
 from meshtf.mesh_impl.host.host_memory import host_memory
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train._saved_model_program import SavedModelProgram, batch_after_batch, within_range
@@ -149,7 +150,7 @@ def check_output(path: Path) -> None:
     """Raises ConfigurationError for a path that TensorFlow cannot write to, or reads as a glob pattern, and so could
     not load from.
     """
-    if any("\ud800" <= letter <= "\udfff" for letter in str(path.absolute())):
+    if not is_unicode(str(path.absolute())):
         raise ConfigurationError(_NO_UTF_8.format(path=path.absolute()))
     if signs := sorted(_PATTERN.intersection(str(path.absolute()))):
         raise ConfigurationError(_A_PATTERN.format(path=path.absolute(), signs=" ".join(signs)))

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from meshtf.checkpoint._box import Box
 from meshtf.checkpoint.chunks import WHOLE_TYPES, Chunk
+from meshtf.files.unicode_text import is_unicode
 
 BYTES_AT_ONCE = 128 << 20
 """The number of bytes that TensorFlow receives at once. Saving needs this much memory beside the slices."""
@@ -78,7 +79,7 @@ def plain_path(prefix: Path) -> Iterator[str]:
     Raises:
       OSError: if the folder cannot be opened.
     """
-    if not any(letter in _PATTERN or "\ud800" <= letter <= "\udfff" for letter in str(prefix)):
+    if is_unicode(str(prefix)) and not _PATTERN.intersection(str(prefix)):
         yield str(prefix)
         return
     folder = os.open(prefix.parent, os.O_RDONLY | os.O_DIRECTORY)

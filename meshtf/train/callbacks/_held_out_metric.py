@@ -65,11 +65,10 @@ class HeldOutMetric:
         return value if value is not None and math.isfinite(value) else None
 
     def own_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a callback's state in a checkpoint if it is of this metric and mode. If not, the callback begins
-        anew, and the result is {}. The mode is missing in checkpoints of earlier versions.
+        """Returns a callback's state in a checkpoint if it has these facts. If not, the callback begins anew, and the
+        result is {}.
         """
-        is_own = state.get("metric") == self.name and state.get("mode", self.mode) == self.mode
-        return state if is_own else {}
+        return state if self.facts.items() <= state.items() else {}
 
     @property
     def facts(self) -> dict[str, str]:

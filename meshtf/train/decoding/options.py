@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import gin
 
 from meshtf.errors import nearest
+from meshtf.files.unicode_text import is_unicode
 from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError, configuration_errors
 from meshtf.train.data.vocabularies.vocabulary import Vocabulary, inner_ids
@@ -164,8 +165,7 @@ class Decoding:
         texts = self.stop_texts
         is_list = isinstance(texts, list | tuple) and all(isinstance(text, str) and text for text in texts)
         self._check("stop_texts", "a list of texts that are not empty", is_list)
-        # Python decodes invalid bytes of an argument as lone surrogates.
-        self._check("stop_texts", "texts that UTF-8 can hold", all(map(_is_unicode, texts)))
+        self._check("stop_texts", "texts that UTF-8 can hold", all(map(is_unicode, texts)))
 
     @property
     def sampling(self) -> Sampling:
@@ -254,10 +254,6 @@ def keep_decoding() -> None:
 
 def _are_ids(given: object) -> bool:
     return isinstance(given, Collection) and all(is_integer(each, 0) for each in given)
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _text_of(kind: str, name: str) -> str:

@@ -117,6 +117,15 @@ def failing(message: str) -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture
+def full(program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BackgroundSaver:
+    """A saver whose disk is full."""
+    program()
+    folder = CheckpointFolder(tmp_path)
+    monkeypatch.setattr(folder, "write", failing("the disk is full"))
+    return BackgroundSaver(folder)
+
+
 def test_a_failure_is_told_at_the_next_save_which_begins_all_the_same(
     program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,35 +143,23 @@ def test_a_failure_is_told_at_the_next_save_which_begins_all_the_same(
     assert folder.steps() == [2]
 
 
-def test_a_failure_is_told_once_by_wait_or_at_the_end(
-    program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program()
-    folder = CheckpointFolder(tmp_path)
-    monkeypatch.setattr(folder, "write", failing("the disk is full"))
-    saver = BackgroundSaver(folder)
-    saver.save(1, program.variables, {})
+def test_a_failure_is_told_once_by_wait_or_at_the_end(program: mtf.Function, full: BackgroundSaver) -> None:
+    full.save(1, program.variables, {})
     with pytest.raises(SaveError, match="the disk is full"):
-        saver.wait()
-    saver.wait()
-    with pytest.raises(SaveError, match="the disk is full"), BackgroundSaver(folder) as saver:
+        full.wait()
+    full.wait()
+    with pytest.raises(SaveError, match="the disk is full"), BackgroundSaver(full.folder) as saver:
         saver.save(1, program.variables, {})
 
 
-def test_a_failure_is_told_although_the_next_save_is_refused(
-    program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program()
-    folder = CheckpointFolder(tmp_path)
-    monkeypatch.setattr(folder, "write", failing("the disk is full"))
-    saver = BackgroundSaver(folder)
-    saver.save(1, program.variables, {})
+def test_a_failure_is_told_although_the_next_save_is_refused(program: mtf.Function, full: BackgroundSaver) -> None:
+    full.save(1, program.variables, {})
     with pytest.raises(CheckpointError, match="cannot be saved as JSON"):
-        saver.save(2, program.variables, {"x": object()})
+        full.save(2, program.variables, {"x": object()})
     with pytest.raises(CheckpointError, match="there is nothing to save"):
-        saver.save(2, mtf.VariableStore(), {})
+        full.save(2, mtf.VariableStore(), {})
     with pytest.raises(SaveError, match="the disk is full"):
-        saver.wait()
+        full.wait()
 
 
 def test_a_sandbox_without_priorities(program: mtf.Function, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
