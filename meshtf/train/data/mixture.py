@@ -194,8 +194,8 @@ class Mixture:
         if self.rates is not None:
             rates = np.array(self.rates, np.float64)
         else:
-            largest = self._sizes.max() if self.largest_size is None else self.largest_size
-            rates = np.minimum(self._sizes, largest).astype(np.float64) ** (1 / self.temperature)
+            counted = self._sizes if self.largest_size is None else np.minimum(self._sizes, self.largest_size)
+            rates = (counted / counted.max()) ** (1 / self.temperature)  # the power of a size could become infinite
         borders = np.rint(np.cumsum(rates) / rates.sum() * (BLOCK - len(rates))).astype(np.int64)
         return np.diff(borders, prepend=0) + 1
 

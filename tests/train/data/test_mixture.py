@@ -54,6 +54,7 @@ def counts(examples: np.ndarray) -> list[int]:
         ({}, [10, 40, 400]),
         ({"largest_size": 40}, [10, 40, 40]),
         ({"temperature": 2.0}, [10**0.5, 40**0.5, 400**0.5]),
+        ({"temperature": 0.005}, [0, 0, 1]),
         ({"rates": [2, 1, 1]}, [2, 1, 1]),
         ({"rates": [1e-9, 1, 1]}, [0, 1, 1]),
     ],
