@@ -13,7 +13,8 @@ from meshtf.lowering.passes.updates.early_updates import before_assignments
 from meshtf.lowering.report import accounting
 from meshtf.lowering.report._fusion_chains import FusedWork, fused_work
 from meshtf.lowering.report.memory.peak_memory import moments
-from meshtf.ops.elementwise.activations import ELU, EXACT_GELU, EXACT_GELU_GRADIENT, SELU
+from meshtf.ops.elementwise.activations import ELU, SELU
+from meshtf.ops.elementwise.exact_gelu import EXACT_GELU, EXACT_GELU_GRADIENT
 from meshtf.ops.elementwise.gated_by_itself import GELU, SWISH, GatedGradientKernel, GatedKernel
 from meshtf.ops.slicewise.kernel_function import EmittedFunction, KernelFunction
 from meshtf.planning.local_work.wide_kernel import WideKernel
