@@ -31,6 +31,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      UsageError, "x [batch:4 hidden:8] float32 is a tensor of the language, which has no"),
     ("tf matmul", lambda: tf.matmul(X, X),
      UsageError, "x [batch:4 hidden:8] float32 is a tensor of the language, which has no"),
+    ("gradient of a variable", lambda: mtf.gradients(X, mtf.get_variable(MESH, "w", "hidden:8").operation),
+     GraphError, "w is a variable, and not a tensor; its tensor is variable.value"),
     ("add list", lambda: X + [1.0],
      GraphError, "the operand must be an mtf.Tensor, not list; bring values in as inputs of"),
     ("add None", lambda: X + None,

@@ -94,6 +94,11 @@ class Variable(Operation):
         return self.outputs[0]
 
     @property
+    def why_no_tensor(self) -> str:
+        """The message of an error, where a tensor is needed."""
+        return f"{self.full_name} is a variable, and not a tensor; its tensor is variable.value"
+
+    @property
     def slice_dtype(self) -> tf.DType:
         assert self.dtype.slice_dtype is not None
         return self.dtype.slice_dtype
