@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshtf.control_flow._blocks import has_side_effect, overrides_layout
+from meshtf.control_flow._elements import Elements, inputs_for_all
 from meshtf.control_flow._inline_block_lowering import lower_inline
 from meshtf.graph.blocks import Block
 from meshtf.graph.dtypes import is_differentiable
@@ -73,6 +74,14 @@ class InlineOperation(Operation):
         self.block = Block(self.block.operations, self.block.bound, (*self.block.outputs, tensor))
         self.blocks = (self.block,)
         return added
+
+    def block_for_all(self, elements: Elements) -> tuple[Elements, Block, list[tuple[Tensor, Tensor]]]:
+        """The tensors inside the block, the block and `given`, made again for all elements."""
+        bound = inputs_for_all(self.given, elements)
+        inside, operations = elements.inside(self.block.operations, bound, self.block.outputs)
+        outputs = tuple(map(inside.of_all, self.block.outputs))
+        given = [(elements.get(outside), bound[own]) for outside, own in self.given]
+        return inside, Block(operations, tuple(bound.values()), outputs), given
 
     def lower(self, planner: Planner) -> None:
         lower_inline(self, planner)

@@ -11,6 +11,7 @@ from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, build_block, gradients_by_input, has_side_effect, overrides_layout
 from meshtf.control_flow._cond_lowering import lower_branch
+from meshtf.control_flow._elements import Elements, inputs_for_all
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept
 from meshtf.errors import DtypeError, ShapeError, counted
 from meshtf.graph.blocks import Block
@@ -100,6 +101,19 @@ class CondOperation(Operation):
         self.blocks = (blocks[0], blocks[1])
         self.outputs = (*self.outputs, Tensor(self, tensor.shape, tensor.dtype, len(self.outputs)))
         return self.outputs[-1]
+
+    def for_all(self, elements: Elements) -> CondOperation:
+        predicate = elements.same(self.inputs[0])
+        if predicate is None:
+            elements.refuse(self, "its predicate differs between elements; mtf.where chooses for each")
+        bound = inputs_for_all(self.given, elements)
+        blocks = []
+        for block in self.blocks:
+            own = {x: bound[x] for x in block.bound}
+            inside, operations = elements.inside(block.operations, own, block.outputs)
+            blocks.append(Block(operations, tuple(own.values()), tuple(map(inside.of_all, block.outputs))))
+        given = [(elements.get(outside), bound[own]) for outside, own in self.given]
+        return CondOperation(predicate, blocks[0], blocks[1], given)
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
         layouts.give({inside: layouts.resolved(outside) for outside, inside in self.given})

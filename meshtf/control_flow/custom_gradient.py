@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
-from meshtf.control_flow._blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
+from meshtf.control_flow._blocks import as_tensors, block_input, build_block, explicit_tensors, gradients_by_input
+from meshtf.control_flow._elements import Elements
 from meshtf.control_flow._inline_block import InlineOperation
 from meshtf.control_flow.recompute_grad import RecomputeOperation
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING
@@ -15,8 +17,10 @@ from meshtf.errors import DtypeError, GraphError, ShapeError, counted
 from meshtf.graph.blocks import Block
 from meshtf.graph.dtypes import is_differentiable
 from meshtf.graph.mesh import Mesh
+from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.ops.algebra.arithmetic import add
+from meshtf.ops.algebra.reduction import reduce_sum
 from meshtf.ops.algebra.transpose_and_broadcast import transpose
 
 
@@ -66,6 +70,43 @@ class CustomGradientOperation(InlineOperation):
         policy, name = KEEP_EVERYTHING, "custom_gradient"
         backward = RecomputeOperation(block, self.mesh, policy, name, given, awaited, self.explicit)
         return gradients_by_input(self.inputs, [x for x, _ in found], backward.outputs)
+
+    def for_all(self, elements: Elements) -> CustomGradientOperation:
+        inside, block, _ = self.block_for_all(elements)
+        explicit = [elements.get(x) for x in self.explicit]
+        grad_fn = functools.partial(self._gradients_for_all, inside)
+        made = CustomGradientOperation(block, self.mesh, explicit, grad_fn, computes_again=self._computes_again)
+        made._num_results = self._num_results
+        return made
+
+    def _gradients_for_all(
+        self,
+        inside: Elements,
+        explicit: list[Tensor],
+        every: list[Tensor],
+        forward: list[Operation],
+        outputs: list[Tensor],
+        output_grads: list[Tensor | None],
+    ) -> list[Tensor | None]:
+        """Calls the user's function with tensors of one element, and makes its operations again for all elements.
+
+        The gradient of an input that is the same for all elements is a sum over them.
+        """
+        own, inputs = self.outputs[: self._num_results], self.all_inputs
+        grads = [None if g is None else block_input(y, "gradient") for y, g in zip(own, output_grads, strict=True)]
+        given = {x: g for x, g in zip(grads, output_grads, strict=True) if x is not None and g is not None}
+        beside = [self, *self.block.operations, *(x.operation for x in inputs)]
+        with self.graph.capture("grad_fn of mtf.custom_gradient", given, beside) as operations:
+            returned = self._grad_fn(list(self.explicit), inputs, list(self.block.operations), list(own), grads)
+            found = self._checked(returned)
+        elements = inside.beside({**dict(zip(own, outputs, strict=True)), **given})
+        for operation in operations:
+            elements.make_again(operation)
+        by_input = dict(zip(map(inside.get, inputs), found, strict=True))
+        return [
+            None if (g := by_input.get(x)) is None else reduce_sum(elements.of_all(g), output_shape=x.shape)
+            for x in every
+        ]
 
     def _checked(self, returned: Any) -> list[Tensor | None]:
         every = self.all_inputs

@@ -13,6 +13,7 @@ from typing import Any
 from meshtf.autodiff import differentiate
 from meshtf.call_sites import language_function
 from meshtf.control_flow._blocks import as_tensors, build_block, explicit_tensors, gradients_by_input
+from meshtf.control_flow._elements import Elements
 from meshtf.control_flow._inline_block import InlineOperation
 from meshtf.control_flow.notes import NotesOfBlock
 from meshtf.control_flow.recompute_policy import RecomputePolicy, split_kept, unnested_policy
@@ -59,6 +60,11 @@ class RecomputeOperation(InlineOperation):
         backward = RecomputeOperation(block, self.mesh, self.policy, "recompute_grad", given, awaited, self.explicit)
         outputs = [converted(g, x.dtype) for (x, _), g in zip(found, backward.outputs, strict=True)]
         return gradients_by_input(self.inputs, [outside_of.get(x, x) for x, _ in found], outputs)
+
+    def for_all(self, elements: Elements) -> RecomputeOperation:
+        _, block, given = self.block_for_all(elements)
+        awaited, explicit = ([elements.get(x) for x in xs] for xs in (self.awaited, self.explicit))
+        return RecomputeOperation(block, self.mesh, self.policy, self.name, given, awaited, explicit)
 
 
 @language_function

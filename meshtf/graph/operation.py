@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from meshtf.planning.planner import Planner
 
 
-Mapped: TypeAlias = Literal["", "by name", "first input", "all inputs", "always"]
+Mapped: TypeAlias = Literal["", "by name", "first input", "second input", "all inputs", "always"]
 """How an operation is mapped over one more dimension; see `Operation.mapped`."""
 
 
@@ -76,7 +76,7 @@ class Operation(abc.ABC):
     mapped: Mapped = ""
     """The way in which `mtf.vmap` makes it again, with one more dimension in front of every shape in its arguments.
 
-    This is correct if some of its inputs have the dimension ("by name"), if only the first has it ("first input"), if
+    This is correct if some of its inputs have the dimension ("by name"), if only the first or the second has it, if
     all of them have it ("all inputs"), or even if none has it ("always"). Empty: it cannot be mapped.
     """
 

@@ -58,6 +58,82 @@ def gradient_of_windows(x: mtf.Tensor) -> mtf.Tensor:
     return check_tensor(mtf.gradients([y], [x])[0])
 
 
+def scanned(x: mtf.Tensor, w: mtf.Tensor, recompute: str | None = None) -> mtf.Tensor:
+    """A state and a stack that differ between elements, rows of x and of w, and a count that is the same for all."""
+
+    def body(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> Any:
+        (h, n), (row, same) = carried, parts
+        h = mtf.tanh(h * mtf.reduce_sum(row) + same * mtf.to_float(n))
+        return [h, n + 1], [h * row, same]
+
+    start = [mtf.zeros(x.mesh, [B]), mtf.zeros(x.mesh, [], tf.int32)]
+    (h, n), (ys, same) = mtf.scan(body, start, [x, w], A, recompute=recompute)
+    return ys + h * mtf.to_float(n) + same
+
+
+def repeated(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    """A loop with a condition, which is the same for all elements, and with a sum."""
+    start = [x, mtf.zeros(x.mesh, [], tf.int32)]
+    y, n, total = mtf.while_loop(
+        lambda y, n: n < mtf.to_int32(mtf.reduce_max(w)) + 2,
+        lambda y, n: [mtf.tanh(y * w), n + 1, y * y],
+        start,
+        has_accumulators=True,
+        maximum_iterations=9,
+    )
+    return y * mtf.to_float(n) + total
+
+
+def sums_so_far(row: mtf.Tensor) -> mtf.Tensor:
+    def body(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> Any:
+        return [mtf.sin(carried[0]) + parts[0]], [carried[0]]
+
+    return mtf.scan(body, [mtf.reduce_max(row)], [row], B)[1][0]
+
+
+def nested_scans(x: mtf.Tensor) -> mtf.Tensor:
+    def inner(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> Any:
+        return [mtf.sin(carried[0]) + parts[0]], [carried[0]]
+
+    def outer(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> Any:
+        (last,), (all_of_them,) = mtf.scan(inner, carried, parts, B)
+        return [last], [mtf.reduce_sum(all_of_them)]
+
+    (last,), (sums,) = mtf.scan(outer, [mtf.zeros(x.mesh, [])], [x], A)
+    return sums + last
+
+
+def layers(x: mtf.Tensor) -> mtf.Tensor:
+    def layer(carried: list[mtf.Tensor], _: list[mtf.Tensor]) -> Any:
+        kernel = mtf.get_variable("kernel", [B, ("c", 4)])
+        product = mtf.einsum([carried[0], kernel], reduced_dims=[B])
+        return [carried[0] + mtf.tanh(mtf.rename_dimension(product, "c", "b"))], []
+
+    with mtf.variable_scope("stack"):
+        (y,), _ = mtf.layer_stack(layer, x, ("layers", 3))
+    return y
+
+
+def branches(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    is_positive = mtf.greater(mtf.reduce_sum(w), 0.0)
+    (y,) = mtf.cond(is_positive, lambda: [x * w], lambda: [mtf.sin(x)])
+    (z,) = mtf.cond(is_positive, lambda: [w], lambda: [mtf.cos(x)])
+    return y + z
+
+
+def own_rule(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    """A gradient that is not the derivative, of tensors that differ between elements, and of one that does not."""
+
+    def grad_fn(xs: list[mtf.Tensor], every: list[mtf.Tensor], ops: Any, ys: list[mtf.Tensor], dys: Any) -> Any:
+        return [dys[0] * every[1] + mtf.reduce_sum(ys[0]), mtf.reduce_sum(dys[0]) * xs[0]]
+
+    return mtf.custom_gradient(lambda x: mtf.tanh(x) * mtf.sin(w), grad_fn, [x])
+
+
+def own_gradient(y: mtf.Tensor, x: mtf.Tensor) -> mtf.Tensor:
+    return check_tensor(mtf.gradients([mtf.reduce_sum(mtf.sin(y))], [x])[0])
+
+
 # Together they have every operation that can be mapped.
 BODIES: dict[str, Body] = {
     "all of it": lambda x, w, ids: x / mtf.reduce_sum(x * x),
@@ -95,11 +171,27 @@ BODIES: dict[str, Body] = {
     "qr": lambda x, w, ids: mtf.qr(definite(x), A, B, "inner")[1],
     "solved": lambda x, w, ids: mtf.triangular_solve(mtf.cholesky(definite(x), A, B), mtf.unstack(w, B)[0], A, B),
     "norm": lambda x, w, ids: root_of_squares(sum_of_squares(x * w, mtf.Shape([]))),
-    "checked": lambda x, w, ids: mtf.check_finite(x) + mtf.to_float(mtf.check_indices(ids, 4)),
+    "checked": lambda x, w, ids: mtf.check_finite(x) + mtf.check_finite(w) + mtf.to_float(mtf.check_indices(ids, 4)),
     "where": lambda x, w, ids: mtf.where(mtf.greater(x, 0.0), w, mtf.leaky_relu(x)),
     "stopped": lambda x, w, ids: mtf.relu(x) * stopped(x, w),
     "nested": lambda x, w, ids: mtf.vmap(lambda row, other: row / mtf.reduce_sum(row * other), "a")(x, w),
     "own gradient of maxima": lambda x, w, ids: mtf.gradients([mtf.reduce_sum(mtf.sin(mtf.cummax(x, "b")))], [x])[0],
+    "rows": lambda x, w, ids: mtf.embedding_lookup(w, rows(ids), A) + mtf.reduce_sum(x),
+    "scan": lambda x, w, ids: scanned(x, w),
+    "own gradient of a scan": lambda x, w, ids: own_gradient(scanned(x, w, "nested"), x),
+    "own second gradient of a scan": lambda x, w, ids: own_gradient(own_gradient(scanned(x, w, "nothing"), x), x),
+    "scans of all": lambda x, w, ids: mtf.vmap(sums_so_far, "a")(x * w),
+    "nested scans": lambda x, w, ids: own_gradient(nested_scans(x), x),
+    "while": lambda x, w, ids: repeated(x, w),
+    "own gradient of while": lambda x, w, ids: own_gradient(repeated(x, w), x),
+    "layers": lambda x, w, ids: layers(x),
+    "own gradient of layers": lambda x, w, ids: own_gradient(layers(x), x),
+    "branches": lambda x, w, ids: branches(x, w),
+    "own gradient of branches": lambda x, w, ids: own_gradient(branches(x, w), x),
+    "recomputed": lambda x, w, ids: mtf.recompute_grad(lambda x: mtf.tanh(x) * mtf.sin(w), x),
+    "own gradient of recomputed": lambda x, w, ids: own_gradient(mtf.recompute_grad(lambda x: mtf.tanh(x) * w, x), x),
+    "own rule": lambda x, w, ids: own_rule(x, w),
+    "own gradient of own rule": lambda x, w, ids: own_gradient(own_rule(x, w), x),
     "own second gradient": lambda x, w, ids: second(x, w),
     "own gradient": lambda x, w, ids: mtf.gradients([mtf.reduce_sum(mtf.tanh(stopped(x, w)) * w)], [x])[0],
 }  # fmt: skip
@@ -177,11 +269,43 @@ def test_names_lines_variables_and_random_numbers() -> None:
     assert str(drawn.outputs[0].shape) == "batch:3 a:4", "each element has random numbers of its own"
 
 
+@pytest.mark.parametrize("recompute", ["everything", "nothing"])
+def test_each_element_has_its_own_random_numbers_in_a_loop(recompute: str) -> None:
+    """And its gradients draw the same numbers again, whether they are taken inside or outside."""
+
+    def dropped(x: mtf.Tensor) -> mtf.Tensor:  # [a b]
+        start = mtf.zeros(x.mesh, [])
+        _, (ys,) = mtf.scan(
+            lambda c, p: (c, [mtf.dropout(mtf.square(p[0]), True, rate=0.5)]), start, x, A, recompute=recompute
+        )
+        return ys
+
+    def program(x: mtf.Tensor) -> Any:
+        ys = mtf.vmap(dropped, BATCH)(x)
+        inside = mtf.vmap(lambda x: mtf.gradients(mtf.reduce_sum(dropped(x)), x)[0], BATCH)(x)
+        return ys, mtf.gradients(mtf.reduce_sum(ys), x)[0], inside
+
+    ones = np.ones([2, 4, 4], np.float32)
+    ys, outside, inside = mtf.testing.interpret(program, {"x": ("batch:2 a:4 b:4", ones)}, "r:2", "b:r").results
+    assert (ys[0] != ys[1]).any()
+    np.testing.assert_array_equal(outside, 2.0 * ys)
+    assert {*np.unique(inside)} == {0.0, 4.0}
+    assert (inside[0] != inside[1]).any()
+
+
 def mapped(body: Callable[..., Any], dim: Any = "batch", *more: mtf.Tensor) -> Any:
     graph = mtf.Graph()
     mtf.Mesh(graph)
     with graph:
         return mtf.vmap(body, dim)(mtf.ones("batch:3 a:4"), *[mtf.ones(shape) for shape in more])
+
+
+def until_large(x: mtf.Tensor) -> mtf.Tensor:
+    return mtf.while_loop(lambda x: mtf.reduce_sum(x) < 9.0, lambda x: 2.0 * x, [x])[0]
+
+
+def loss_of(features: dict[str, mtf.Tensor]) -> dict[str, mtf.Tensor]:
+    return {"loss": mtf.reduce_sum(features["x"] * mtf.get_variable("v", []))}
 
 
 # fmt: off
@@ -198,8 +322,14 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      ShapeError, "mtf.vmap needs the dimension over which it maps, or its name"),
     ("the dimension itself", lambda: mapped(lambda x: x * mtf.ones("batch:3")),
      GraphError, 'has dimension "batch", over which mtf.vmap maps: the function is given'),
-    ("a loop", lambda: mapped(lambda x: mtf.recompute_grad(mtf.tanh, x)),
-     GraphError, 'of the function of mtf.vmap, made at'),
+    ("a loop's condition", lambda: mapped(lambda x: until_large(x)),
+     GraphError, 'mapped over\n"batch": its condition differs between elements; do it outside'),
+    ("a loop in a loop", lambda: mapped(lambda x: mtf.scan(lambda c, _: ([until_large(c[0])], []), x, [], ("n", 2))),
+     GraphError, 'mapped over\n"batch": its condition differs between elements; do it outside'),
+    ("a branch", lambda: mapped(lambda x: mtf.cond(mtf.reduce_sum(x) > 0.0, lambda: x, lambda: -x)),
+     GraphError, '"batch": its predicate differs between elements; mtf.where chooses for each; do it outside'),
+    ("micro-batches", lambda: mapped(lambda x: mtf.serialize_training_step({"x": x}, loss_of, "a", 2)),
+     GraphError, "operation microbatches (LoopOperation) of the function of mtf.vmap, made at"),
     ("a function of slices", lambda: mapped(lambda x: mtf.cwise(tf.tanh, x)),
      GraphError, "SlicewiseOperation) of the function of mtf.vmap, made at"),
     ("an assignment", lambda: mapped(lambda x: [mtf.assign(mtf.get_variable("v", []), mtf.ones([])), x][1]),

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from meshtf.control_flow._blocks import has_side_effect, overrides_layout
+from meshtf.control_flow._elements import Elements
+from meshtf.control_flow.loops._loop_for_all import loop_for_all
 from meshtf.control_flow.loops._loop_gradient import loop_gradient
 from meshtf.control_flow.loops._loop_lowering import lower_loop
 from meshtf.control_flow.loops.loop_spec import LoopSpec, SlicedTensor, StackedTensor
@@ -79,6 +81,9 @@ class LoopOperation(Operation):
 
     def gradient(self, grad_ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return loop_gradient(self, grad_ys)
+
+    def for_all(self, elements: Elements) -> LoopOperation:
+        return loop_for_all(self, elements)
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:
         spec, condition = self.spec, self.spec.iterations.condition

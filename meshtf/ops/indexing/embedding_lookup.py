@@ -37,7 +37,7 @@ class EmbeddingLookupOperation(Operation):
     """
 
     takes_padding = True
-    mapped = ""
+    mapped = "second input"
 
     def __init__(
         self,
