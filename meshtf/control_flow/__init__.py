@@ -1,5 +1,6 @@
 """Loops, branches and recomputation: operations with blocks of operations inside."""
 
+from meshtf.control_flow.associative_scan import associative_scan
 from meshtf.control_flow.cond import cond
 from meshtf.control_flow.custom_gradient import custom_gradient
 from meshtf.control_flow.layer_stacks.layer_stack import layer_stack
@@ -16,6 +17,7 @@ __all__ = [
     "PipelineSteps",
     "RecomputePolicy",
     "VectorizedLayers",
+    "associative_scan",
     "cond",
     "custom_gradient",
     "layer_stack",
