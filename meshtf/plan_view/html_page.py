@@ -24,7 +24,7 @@ _SCRIPTS = (
     "controls.js",
     "main.js",
 )
-_IN_TEXT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_IN_TEXT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 """Characters that could end the HTML element with the data, with their JSON escapes."""
 
 
@@ -54,7 +54,8 @@ def html_page(data: Mapping[str, Any]) -> str:
 
 
 def _json_in_html(data: Mapping[str, Any]) -> str:
-    text = json_text(data, ensure_ascii=False, separators=(",", ":"))
+    # All of it is ASCII, since a label from the command line may have bytes that are no text.
+    text = json_text(data, separators=(",", ":"))
     for character, written in _IN_TEXT.items():
         text = text.replace(character, written)
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 
 from meshtf.plan_view.html_page import html_page
@@ -12,6 +13,8 @@ from meshtf.plan_view.page_data import page_data
 from meshtf.plan_view.planned_layout import PlannedLayout
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u2028<!--"
+NOT_UTF8 = os.fsdecode(b"b\xff")
+"""As an argument of a program has it, whose bytes are no text."""
 
 
 def test_the_page_loads_nothing_and_runs_its_own_script_alone(layouts: list[PlannedLayout]) -> None:
@@ -32,7 +35,9 @@ def test_the_page_loads_nothing_and_runs_its_own_script_alone(layouts: list[Plan
 def test_names_are_text(layouts: list[PlannedLayout]) -> None:
     data = page_data(f"{HOSTILE}: of 3 parameters", layouts)
     data["layouts"][0]["tensors"][0]["name"] = HOSTILE
+    data["layouts"][1]["label"] = NOT_UTF8
     page = html_page(data)
+    page.encode()
     assert "<img" not in page
     (embedded,) = re.findall(r'id="plan">(.*?)</script>', page, re.DOTALL)
     assert json.loads(embedded) == json.loads(json.dumps(data))
