@@ -152,9 +152,9 @@ def _tensors(report: Report) -> list[dict[str, Any]]:
 
 
 def _dimension(text: str) -> tuple[str, int, list[str]]:
-    """Parses `batch:8/rows+cols` into name, size and mesh axes. A name may contain the separators, but no space."""
-    named, _, axes = text.rpartition("/") if re.search(r":\d+/[^/]*$", text) else (text, "", "")
-    name, _, size = named.rpartition(":")
+    """Parses `batch:8/rows+cols` into name, size and mesh axes. No name contains a colon or a space."""
+    name, _, rest = text.partition(":")
+    size, _, axes = rest.partition("/")
     return name, int(size), axes.split("+") if axes else []
 
 

@@ -71,6 +71,7 @@ def test_of_many_moments_the_highest_stay(layouts: list[PlannedLayout], monkeypa
         ("batch:8/rows+cols.0", ("batch", 8, ["rows", "cols.0"])),
         ("(iterations):4", ("(iterations)", 4, [])),
         ("a/b:3/rows", ("a/b", 3, ["rows"])),
+        ("a/b:3/host/chip+cols", ("a/b", 3, ["host/chip", "cols"])),
     ],
 )
 def test_dimensions_are_read_from_layouts(text: str, dimension: tuple[str, int, list[str]]) -> None:
