@@ -171,7 +171,7 @@ class StepTiming:
             self._way_taken[number] = ways.index(max(ways))
             self._once[number] = max(ways)
             return
-        rounds = self._records[inside[0]].times / record.times if inside else 0
+        rounds = self._records[inside[0]].times / record.times if inside and record.times else 0
         # All iterations take the same time, so one of them is timed.
         one = self._timed(inside, begins)
         self._useful_rounds[number] = rounds * (1 - record.bubble)

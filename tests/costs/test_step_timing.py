@@ -88,6 +88,18 @@ def test_rounds_of_a_loop_are_those_of_its_operations_but_for_a_bubble(monkeypat
     assert [part_of_step(record) for record in records[1:]] == ["bubble", "communication", "products", "elementwise"]
 
 
+def test_a_loop_that_never_runs_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a loop in it."""
+    records = [
+        _record("loop"),
+        _record("loop", inside=0, times=0),
+        _record("product", 2, inside=1, times=0),
+    ]
+    timing = _timed(records, monkeypatch)
+    assert timing.seconds == START
+    assert _exposed(timing) == [0, 0, 0]
+
+
 def test_a_branch_takes_its_longer_way(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [
         _record("branch"),
