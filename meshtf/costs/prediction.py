@@ -149,7 +149,9 @@ def predict(report: Report, machine: Machine, *, tokens_per_step: int | None = N
     start = machine.step_seconds + sum(feed.bytes_per_core for feed in report.feeds) / machine.host_bandwidth
     timing = StepTiming(report.operations, placement, start)
     seconds = timing.seconds
-    flops = [(r.dtype, r.flops * r.times) for r in report.operations if r.category == "product"]
+    # Products of a branch's shorter side take no time.
+    timed = zip(report.operations, timing.operations, strict=True)
+    flops = [(r.dtype, r.flops * r.times) for r, time in timed if r.category == "product" and time.seconds]
     dtype = max(flops, key=lambda f: f[1], default=("bfloat16", 0))[0]
     peak = machine.peak_of(dtype) * seconds
     collectives = _collectives(report.operations, timing, placement)

@@ -137,6 +137,18 @@ def test_idle_steps_of_a_pipeline_are_its_bubble() -> None:
     assert prediction.parts.total == pytest.approx(prediction.seconds)
 
 
+def test_the_share_of_the_peak_is_that_of_the_way_that_a_branch_takes() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", [HIDDEN, OUT])
+        is_large = mtf.greater(mtf.reduce_sum(x), 0.0)
+        products = [lambda x=x: mtf.einsum([x, w], [BATCH, OUT]) for x in (x, 2.0 * x)]
+        return mtf.cond(is_large, *products)[0]
+
+    step = mtf.function(program, mtf.PlanMeshImpl("rows:1", ""), inputs={"x": mtf.TensorSpec([BATCH, HIDDEN])})
+    prediction = predict(step.report(), SLOW)
+    assert prediction.share_of_peak == pytest.approx(2 * 512 * 1024 * 1024 / 1e12 / prediction.seconds)
+
+
 def test_every_machine_predicts_every_mesh() -> None:
     report = _report("x:8;y:2", "batch:x;hidden:y")
     for name in ("v2", "v3", "v4", "v5e", "v5p", "a100", "h100", "h200"):
