@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from meshtf.costs import Machine, TorusLinks
 from meshtf.dimension import Shape
 from meshtf.layout_search._choices import Names, SetsByAxis
-from meshtf.planning.plan import Compute, Plan, walk
+from meshtf.planning.plan import Branch, Compute, Instruction, Plan, walk, with_nested_changed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class RoughEstimate:
         links = machine.links
         self._bandwidth = links.bandwidth if isinstance(links, TorusLinks) else links[0].bandwidth
         products: dict[tuple[Names, Names], _Product] = {}
-        for instruction, times in walk(plan.instructions):
+        for instruction, times in walk(_with_longer_sides(plan.instructions)):
             if isinstance(instruction, Compute) and instruction.operation.is_product:
                 new = _product(instruction, times, machine)
                 key = (new.names, new.summed)
@@ -66,6 +67,22 @@ class RoughEstimate:
         parts = math.prod(size for size, _ in used)
         sent = 2 * (1 - 1 / summing) * product.bytes_of_result * summing / parts
         return product.flop_seconds / parts + sent / self._bandwidth
+
+
+def _with_longer_sides(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """Returns the instructions with the side of each branch that has more FLOPs in place of the branch."""
+    found: list[Instruction] = []
+    for outer in instructions:
+        instruction = with_nested_changed(outer, _with_longer_sides)
+        if isinstance(instruction, Branch):
+            found += max(instruction.if_true, instruction.if_false, key=_flops)
+        else:
+            found.append(instruction)
+    return tuple(found)
+
+
+def _flops(instructions: Sequence[Instruction]) -> int:
+    return sum(i.flops * times for i, times in walk(instructions) if isinstance(i, Compute) and i.operation.is_product)
 
 
 def _product(compute: Compute, times: int, machine: Machine) -> _Product:

@@ -13,7 +13,7 @@ from meshtf.layout_search._pricing import Pricing
 from meshtf.layout_search.candidate_meshes import candidate_meshes
 from meshtf.lowering.report.text_table import bytes_text, seconds_text
 from meshtf.testing.legal_layouts import shapes_of
-from tests.layout_search.programs import perceptron, random_program, two_towers
+from tests.layout_search.programs import PAPER, perceptron, random_program, two_towers
 
 MESH = "rows:2;cols:2"
 V3 = mtf.costs.load_machine("v3")
@@ -112,6 +112,20 @@ def test_meshes_that_cannot_have_the_rules_to_keep_are_left_out() -> None:
         auto_layout(perceptron(), "auto:3", "v5e", keep="batch:cols")
     with pytest.raises(LayoutError, match=r'no layout on mesh \[rows:4\] that keeps "batch:rows;d_model:rows"'):
         auto_layout(perceptron(), "auto:4", "v5e", keep="batch:rows;d_model:rows")
+
+
+def test_the_bound_has_one_side_of_a_branch() -> None:
+    """The longer one, which the prediction takes."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        w = mtf.get_variable(x.mesh, "w", "d_model:4096 d_ff:4096")
+        sides = [lambda x=x: mtf.einsum([x, w], "batch:4096 d_ff:4096") for x in (x, 2.0 * x)]
+        return mtf.cond(mtf.less(mtf.reduce_sum(x), 1.0), *sides)[0]
+
+    step = mtf.function(program, PAPER, {"x": mtf.TensorSpec("batch:4096 d_model:4096")})
+    found = auto_layout(step, "rows:2", V3)
+    products = dict(found.best.parts)["products"]
+    assert 0.9 * products < found.least_seconds <= products
 
 
 def test_what_fits_is_found_although_it_is_slower() -> None:
