@@ -213,7 +213,7 @@ def _lines(prediction: Prediction) -> list[str]:
     speed += [f"{100 * prediction.share_of_peak:.1f} % of peak"]
     speed += [f"{seconds_text(hidden)} of communication behind other work"] if hidden > 0 else []
     lines.append("  " + ", ".join(speed))
-    memory, own = (bytes_text(round(n)).strip() for n in (prediction.peak_bytes, prediction.memory_bytes))
+    memory, own = (bytes_text(n).strip() for n in (prediction.peak_bytes, prediction.memory_bytes))
     lines.append(f"  {memory} of {own} a core" + ("" if prediction.fits else ": it does not fit"))
     for row in prediction.collectives:
         axes = "+".join(row.axes)

@@ -304,7 +304,7 @@ def _what_is_there_is_kept() -> Iterator[None]:
 
 
 def _bytes(number: float) -> str:
-    return bytes_text(round(number)).strip()
+    return bytes_text(number).strip()
 
 
 def _doubled(mesh: Shape, axis: object) -> Shape:

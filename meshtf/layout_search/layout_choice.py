@@ -71,7 +71,7 @@ class LayoutChoice:
         return "\n".join(f"{scope}.{name} = {_gin(value)}" for name, value in self.layout.bindings().items())
 
     def __str__(self) -> str:
-        best, memory = self.best, bytes_text(round(self.memory_per_core)).strip()
+        best, memory = self.best, bytes_text(self.memory_per_core).strip()
         lines = [
             f"layout of {self.program} on {self.machine}, {self._how_sure()}:",
             *(f"  {line}" for line in self.gin_text().splitlines()),

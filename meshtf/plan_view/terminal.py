@@ -76,7 +76,7 @@ def _console() -> Console:
     )
 
 
-def _bytes(n: int) -> str:
+def _bytes(n: float) -> str:
     return bytes_text(n).strip()
 
 
@@ -145,14 +145,14 @@ def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text
     style = "bold"
     if prediction is not None:
         fits = "" if prediction.fits else ", which does not fit"
-        room, style = f" of {_bytes(int(prediction.memory_bytes))}{fits}", "bold" if prediction.fits else "bold red"
+        room, style = f" of {_bytes(prediction.memory_bytes)}{fits}", "bold" if prediction.fits else "bold red"
     yield _row("peak memory", Text(_bytes(memory.peak), style), f" a core{room}{where}")
     moment = max(report.memory_timeline, key=lambda m: m.total, default=None)
     if moment is not None and moment.total:
         kinds = {kind: getattr(moment, kind) for kind in _MEMORY_KINDS}
         kinds[_OTHER_ORDER] = memory.peak - moment.total
         yield _row("", _bar(kinds, memory.peak))
-        yield from _legend({kind: n for kind, n in kinds.items() if n}, lambda n: _bytes(int(n)), width)
+        yield from _legend({kind: n for kind, n in kinds.items() if n}, _bytes, width)
 
 
 def _bar(parts: Mapping[str, float], whole: float) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -112,6 +113,7 @@ def test_text_and_json_say_what_takes_how_long_and_whether_it_fits(report: Repor
     assert text.startswith("predicted on slow: ")
     assert f"{prediction.peak_bytes / 2**20:.1f} MiB of 976.6 KiB a core: it does not fit" in text
     assert "all_reduce over data (4 on level 0)" in text
+    assert " of inf B a core" in str(predict(report, dataclasses.replace(SLOW, memory_bytes=math.inf)))
     data = json.loads(json.dumps(prediction.to_dict()))
     assert data["fits"] is False
     assert len(data["operations"]) == len(report.operations)

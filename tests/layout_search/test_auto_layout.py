@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 
 import pytest
 
@@ -90,6 +92,7 @@ def test_a_choice_says_what_it_chose_and_why() -> None:
     assert f"no layout takes less than {seconds_text(found.least_seconds)}: all products at full speed" in text
     assert f"products take {seconds_text(products)} and all else {seconds_text(found.best.seconds - products)}" in text
     assert "% slower: mesh_shape = 'rows:2;cols:2'; layout = " in text
+    assert " a core of inf B" in str(dataclasses.replace(found, memory_per_core=math.inf))
     assert found.gin_text("Other").startswith('Other.mesh_shape = "')
 
 

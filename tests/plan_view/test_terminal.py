@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import sys
 
 import pytest
@@ -27,6 +28,10 @@ def test_the_summary_says_what_matters_in_thirty_lines(
     assert "\x1b" not in text
     for part in ("predicted on v5e", "peak memory", " of 16.0 GiB", "where the time goes", "what is sent", "over rows"):
         assert part in text
+    assert layouts[0].prediction is not None
+    unlimited = dataclasses.replace(layouts[0].prediction, memory_bytes=math.inf)
+    print_summary(dataclasses.replace(layouts[0], prediction=unlimited))
+    assert " a core of inf B" in capsys.readouterr().out
     print_summary(dataclasses.replace(layouts[0], prediction=None, machine=None))
     text = capsys.readouterr().out
     assert "predicted" not in text

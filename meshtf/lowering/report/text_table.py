@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
@@ -89,9 +90,9 @@ def _fitting(text: str, width: int, joints: Sequence[str]) -> Iterator[str]:
         yield from [part] if fits else _fitting(part, width, joints[1:])
 
 
-def bytes_text(n: int) -> str:
+def bytes_text(n: float) -> str:
     """Returns text such as `1.5 MiB`. If texts are right-aligned in a column, their units are aligned."""
-    return _with_unit(n, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    return _with_unit(n if math.isinf(n) else round(n), 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def flops_text(n: int) -> str:
@@ -108,9 +109,9 @@ def seconds_text(seconds: float) -> str:
     return f"{rounded * 1e6:.3g} us"
 
 
-def _with_unit(n: int, base: int, units: Sequence[str]) -> str:
+def _with_unit(n: float, base: int, units: Sequence[str]) -> str:
     value, unit = float(n), 0
-    while round(value, 1) >= base and unit < len(units) - 1:
+    while base <= round(value, 1) < math.inf and unit < len(units) - 1:
         value, unit = value / base, unit + 1
     number = f"{n}" if unit == 0 else f"{value:.1f}"
     return f"{number} {units[unit]:<{len(units[1])}}"

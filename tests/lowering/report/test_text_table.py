@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, seconds_text, shorten, table, wrapped
@@ -10,9 +12,18 @@ pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize(
-    ("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 * 1024, "1.5 MiB"), (2**40, "1.0 TiB")]
+    ("n", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536 * 1024, "1.5 MiB"),
+        (2**40, "1.0 TiB"),
+        (2.6, "3 B"),
+        (math.inf, "inf B"),
+    ],
 )
-def test_bytes_text(n: int, text: str) -> None:
+def test_bytes_text(n: float, text: str) -> None:
     assert bytes_text(n).rstrip() == text
 
 
