@@ -6,7 +6,7 @@ A file is TOML, with the fields of `Machine`. Its links are a table `[torus]` or
 from __future__ import annotations
 
 import dataclasses
-import math
+import json
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
@@ -118,11 +118,11 @@ def _made(cls: type, given: Mapping[str, Any], place: str) -> Any:
 
 def _toml(value: Any) -> str:
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        return json.dumps(value, ensure_ascii=False)  # its escapes are TOML's
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float):
-        return "inf" if math.isinf(value) else repr(value)
+        return repr(float(value))  # also of NumPy's numbers
     return str(value)

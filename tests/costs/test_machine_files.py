@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from meshtf.costs import TorusLinks, load_machine, machine_names, machine_text
@@ -35,8 +37,10 @@ def test_the_flag_names_every_machine() -> None:
 @pytest.mark.parametrize("name", ["v3", "a100"])
 def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(machine_text(load_machine(name)))
-    assert load_machine(str(path)) == load_machine(name)
+    changes = {"name": 'a "b"\\\té\r\x07', "memory_bandwidth": np.float64(1e12)}
+    for machine in (load_machine(name), dataclasses.replace(load_machine(name), **changes)):
+        path.write_bytes(machine_text(machine).encode())
+        assert load_machine(str(path)) == machine
 
 
 def test_an_unknown_machine_is_refused_with_those_that_there_are() -> None:
