@@ -172,7 +172,7 @@ def _few_enough(groups: Sequence[OperationGroup]) -> list[OperationGroup]:
     """Returns all groups, if they are few enough. Otherwise joins all but the most expensive, by category."""
     if len(groups) <= _MOST_OPERATIONS:
         return list(groups)
-    ordered = sorted(groups, key=lambda g: -(g.seconds or g.flops + g.bytes_sent))
+    ordered = sorted(groups, key=lambda g: -(g.flops + g.bytes_sent if g.seconds is None else g.seconds))
     return [*ordered[:_MOST_OPERATIONS], *rest_of(ordered[_MOST_OPERATIONS:])]
 
 

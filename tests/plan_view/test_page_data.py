@@ -49,8 +49,9 @@ def test_without_a_machine_time_is_counted_in_operations(layouts: list[PlannedLa
 
 
 def test_of_many_moments_the_highest_stay(layouts: list[PlannedLayout], monkeypatch: pytest.MonkeyPatch) -> None:
-    report = layouts[0].report
+    report, seconds = layouts[0].report, sorted(row["seconds"] for row in layout_data(layouts[0])["operations"])
     assert report is not None
+    assert seconds[0] == 0  # a collective that is all behind other work
     most = max(m.total for m in report.memory_timeline)
     monkeypatch.setattr(module, "_MOST_MOMENTS", 7)
     monkeypatch.setattr(module, "_MOST_OPERATIONS", 5)
@@ -61,6 +62,7 @@ def test_of_many_moments_the_highest_stay(layouts: list[PlannedLayout], monkeypa
     are_others = [row["name"] == "all others" for row in data["operations"]]
     assert are_others == sorted(are_others)
     assert are_others.count(False) == 5
+    assert [row["seconds"] for row in data["operations"][:5]] == seconds[:-6:-1]
     assert len({row["category"] for row in data["operations"][5:]}) == are_others.count(True) > 1
 
 
