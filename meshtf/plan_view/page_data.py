@@ -129,11 +129,11 @@ def _moment(begins: float, moment: MemoryMoment, report: Report) -> dict[str, An
 def _tensors(report: Report) -> list[dict[str, Any]]:
     """Returns the largest tensors. Tensors of the same shape and layout whose names differ only in numbers are one."""
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
-    stored = {record.name for record in report.variables}
+    given = {record.name for record in (*report.variables, *report.feeds)}
     kinds = (("variable", report.variables), ("input", report.feeds), ("activation", report.tensors))
     for kind, records in kinds:
         for record in records:
-            if kind == "activation" and record.name in stored:
+            if kind == "activation" and record.name in given:
                 continue
             row = found.setdefault(
                 (kind, re.sub(r"_?\d+", "", record.name), record.layout, record.dtype),

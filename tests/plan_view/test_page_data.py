@@ -26,7 +26,8 @@ def test_numbers_are_those_of_the_report_and_of_the_prediction(layouts: list[Pla
     begins = [moment["begins"] for moment in data["timeline"]]
     assert begins == sorted(begins)
     assert data["settings"]["layout"] == "batch:rows;hidden:cols"
-    images = next(t for t in data["tensors"] if t["name"] == "images" or t["kind"] == "input")
+    (images,) = (t for t in data["tensors"] if t["name"] == "images")
+    assert images["kind"] == "input"
     assert all(isinstance(size, int) and isinstance(axes, list) for _, size, axes in images["dims"])
     split = [t for t in data["tensors"] if ["hidden", ["cols"]] in [[n, a] for n, _, a in t["dims"]]]
     assert split
