@@ -34,6 +34,7 @@ class LayoutChoice:
         share of the machine's peak that they reach. It leaves out memory traffic and communication, which make every
         layout slower.
       is_proven: whether all layouts with rules for the whole program were priced, so that none of them is better.
+        Where several axes split one dimension, they are in the mesh's order.
       end: how the search ended.
 
     Examples:
