@@ -276,6 +276,7 @@ class _Request:
         """
         mesh = least.choice.mesh_shape
         for _ in range(_MOST_DOUBLINGS):
+            memory /= 1 if self.machine.processors is None else 2  # virtual cores share what there is
             larger = [
                 self.pricing.price(dataclasses.replace(least.choice, mesh_shape=_doubled(mesh, axis))) for axis in mesh
             ]

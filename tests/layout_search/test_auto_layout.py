@@ -155,6 +155,9 @@ def test_where_nothing_fits_it_says_what_is_too_large_and_which_mesh_would_do() 
         auto_layout(program, MESH, "v5e", memory_per_core=0.6 * split.peak_bytes)
     with pytest.raises(LayoutError, match="No mesh up to 256 times as large would be enough"):
         auto_layout(perceptron(), MESH, "v5e", memory_per_core=1)
+    virtual = dataclasses.replace(mtf.costs.load_machine("h100"), processors=2, memory_bytes=2e5)
+    with pytest.raises(LayoutError, match="No mesh up to 256 times as large would be enough"):
+        auto_layout(perceptron(), "rows:2", virtual)
 
 
 def test_rules_that_contradict_one_another_are_refused() -> None:
