@@ -94,8 +94,9 @@ class NamesOfShapes:
         return own / max(1, sum(self._elements.values()))
 
     def names_for(self, axis: int) -> list[str]:
-        """Returns the names whose dimensions the axis can split."""
-        return [name for name in self.names if self._divides(name, self.mesh_shape[axis].size)]
+        """Returns the names whose dimensions the axis can split. An axis of size 1 splits none."""
+        size = self.mesh_shape[axis].size
+        return [name for name in self.names if self._divides(name, size)] if size > 1 else []
 
     def largest_sets(self, axis: int) -> list[Names]:
         """Returns sets of names for an axis to which no name can be added, in an order that depends only on the

@@ -56,6 +56,9 @@ def found_for_perceptron() -> LayoutChoice:
 def test_of_few_layouts_all_are_priced() -> None:
     found = auto_layout(random_program(0), "rows:4", V3)
     assert found.is_proven
+    beside_one = auto_layout(random_program(0), "one:1;rows:4", V3)
+    assert beside_one.layouts_priced == found.layouts_priced
+    assert beside_one.is_proven
     assert found.best.seconds <= enumerated(random_program(0), mtf.convert_to_shape("rows:4"))
     assert "the best of all" in str(found)
 

@@ -9,8 +9,8 @@ from tests.layout_search.programs import perceptron
 MESH = mtf.convert_to_shape("rows:2;cols:3")
 
 
-def names(*shapes: str) -> NamesOfShapes:
-    return NamesOfShapes([mtf.convert_to_shape(s) for s in shapes], MESH)
+def names(*shapes: str, mesh: mtf.Shape = MESH) -> NamesOfShapes:
+    return NamesOfShapes([mtf.convert_to_shape(s) for s in shapes], mesh)
 
 
 def test_no_axis_splits_two_dimensions_of_a_tensor() -> None:
@@ -25,6 +25,7 @@ def test_no_axis_splits_two_dimensions_of_a_tensor() -> None:
 def test_sizes_divide_or_nearly() -> None:
     assert names("a:4").names_for(1) == []  # a third would be padding
     assert names("a:100").names_for(1) == ["a"]
+    assert names("a:6", mesh=mtf.convert_to_shape("rows:2;one:1")).names_for(1) == []
     assert not names("a:8").fits((frozenset("a"), frozenset("a")))
     assert names("a:6").fits((frozenset("a"), frozenset("a")))
     assert names("a:8", "b:6").thinned((frozenset("ab"), frozenset("ab"))) == (frozenset("ab"), frozenset("b"))
