@@ -35,7 +35,8 @@ def test_the_page_in_a_browser(
     tmp_path: Path,
 ) -> None:
     data = page_data(layouts[0].headline, layouts)
-    data["layouts"][0]["tensors"][0]["name"] = HOSTILE
+    first = data["layouts"][0]["tensors"][0]
+    first |= {"name": HOSTILE, "dims": [(f"Capital_{name}", size, axes) for name, size, axes in first["dims"]]}
     data["layouts"][3]["label"] = "a_dimension_of_a_long_name:rows+cols;" * 8 + "x" * 90
     file = tmp_path / "plan.html"
     file.write_text(html_page(data), encoding="utf-8")
@@ -143,6 +144,8 @@ def _sorts_and_filters(page: Page) -> None:
     assert rows
     assert all("communication" in row for row in rows)
     assert page.text("#operations [role='status']").startswith(f"{len(rows)} of ")
+    page.one("#mesh input[type='search']").send_keys("Capital_")
+    assert [HOSTILE in label.text for label in page.all("#mesh .tensors label")] == [True]
 
 
 def _fits_a_phone_the_dark_and_paper(page: Page) -> None:

@@ -38,7 +38,7 @@ function listOfTensors(layout) {
     const wanted = tensorFilter.toLowerCase();
     list.replaceChildren(
       ...layout.tensors.flatMap((tensor, number) =>
-        tensor.name.toLowerCase().includes(wanted) || dimsText(tensor).includes(wanted) ? [tensorChoice(tensor, number)] : [],
+        tensor.name.toLowerCase().includes(wanted) || dimsText(tensor).toLowerCase().includes(wanted) ? [tensorChoice(tensor, number)] : [],
       ),
     );
     if (!list.childElementCount) list.append(make("p", { class: "soft", style: { padding: "0 0.6rem" } }, "No tensor has that in its name."));
