@@ -103,13 +103,14 @@ class NamesOfShapes:
         names.
         """
         names = self.names_for(axis)
+        # The nodes are numbers, since Python goes through a set of texts in another order in each process.
         apart = networkx.Graph()
-        apart.add_nodes_from(names)
-        apart.add_edges_from((a, b) for a, b in itertools.combinations(names, 2) if b not in self.beside[a])
+        apart.add_nodes_from(range(len(names)))
+        pairs = itertools.combinations(range(len(names)), 2)
+        apart.add_edges_from((a, b) for a, b in pairs if names[b] not in self.beside[names[a]])
         # Names that pairwise share no tensor are a clique of this graph, and the largest sets are its maximal cliques.
-        found = map(frozenset, itertools.islice(networkx.find_cliques(apart), _MOST_SETS))
-        place = {name: n for n, name in enumerate(names)}
-        return sorted(found, key=lambda own: sorted(place[name] for name in own))
+        found = map(sorted, itertools.islice(networkx.find_cliques(apart), _MOST_SETS))
+        return [frozenset(names[n] for n in own) for own in sorted(found)]
 
     def all_sets(self, axis: int) -> Iterator[Names]:
         """Yields every set of names that an axis can split, the empty one first."""
