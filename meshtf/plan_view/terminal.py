@@ -44,7 +44,7 @@ _MEMORY_KINDS = ("weights", "slots", "feeds", "gradients", "activations", "tempo
 
 
 def print_summary(planned: PlannedLayout) -> None:
-    """Prints at most thirty lines. The last line tells how to get more details."""
+    """Prints about thirty lines. The last line tells how to get more details."""
     console = _console()
     for line in _summary(planned, console.width):
         console.print(line, overflow="ellipsis", no_wrap=True, crop=True)
