@@ -88,7 +88,7 @@ def attention(  # noqa: PLR0913  # the original's parameters
       dropout_broadcast_dims: dimensions along which they are dropped alike.
       extra_logit: a further score, whose value is zeros.
       context: its `train` says whether to drop weights. None means yes, as in versions that did not read it.
-      float32_logits: whether to compute the softmax in float32.
+      float32_logits: whether to compute the scores and the softmax in float32.
       z_loss_coeff: a factor of the mean squared logarithm of the softmax's denominator. It is added to
         `context.losses`.
 
@@ -96,9 +96,9 @@ def attention(  # noqa: PLR0913  # the original's parameters
       [..., value_dim], in the order of q.
     """
     rest = [d for d in q.shape if d != key_dim]
-    scores = mtf.einsum([q, k], Shape([*rest, memory_length_dim]))
     if float32_logits:
-        scores = mtf.cast(scores, tf.float32)
+        q, k = mtf.cast(q, tf.float32), mtf.cast(k, tf.float32)
+    scores = mtf.einsum([q, k], Shape([*rest, memory_length_dim]))
     if bias is not None:
         scores += mtf.cast(bias, scores.dtype)
     if z_loss_coeff is not None and context is not None and context.train:

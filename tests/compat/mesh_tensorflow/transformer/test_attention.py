@@ -167,3 +167,16 @@ def test_weights_are_dropped_unless_a_context_says_that_nothing_trains(train: bo
     means = evaluated(program)
     assert (np.ptp(means) < 1e-6) == (train is False)
     np.testing.assert_allclose(means.mean(), 1.0, atol=0.1)
+
+
+def test_scores_of_bfloat16_are_float32() -> None:
+    """The scores are 256 and 257, which is 256 in bfloat16."""
+    keys, memory = np.array([[16, 0, 0, 0], [16, 1, 0, 0]], np.float32), mtf.Dimension("memory", 2)
+
+    def program(mesh: mtf.Mesh) -> mtf.Tensor:
+        q = mtf.cast(mtf.import_tf_tensor(mesh, keys[[1, 1]], [BATCH, KV]), tf.bfloat16)
+        k = mtf.cast(mtf.import_tf_tensor(mesh, keys, [memory, KV]), tf.bfloat16)
+        v = mtf.broadcast(mtf.range(mesh, memory, tf.bfloat16), [memory, KV])
+        return mtf.to_float(mtf.transformer.attention.attention(q, k, v, memory, KV, KV))
+
+    np.testing.assert_allclose(evaluated(program, "one core"), 1 / (1 + np.exp(-1)), rtol=0.01)
