@@ -120,14 +120,14 @@ def _add_z_loss(context: Any, scores: Tensor, memory: language.Dimension, coeffi
 def local_attention_1d(  # noqa: PLR0913  # the original's parameters
     q: Tensor,
     k: Tensor,
-    v: Tensor,
+    v: Tensor | None,
     length_dim: language.Dimension,
     key_dim: language.Dimension,
     value_dim: language.Dimension,
     fully_autoregressive: bool = True,
     length_dim_num_splits: int = 1,
     radius: int = 128,
-    sequence_id: Tensor | int = 1,
+    sequence_id: Tensor | int | None = 1,
     write_priority: Tensor | None = None,
     read_priority: Tensor | None = None,
     attention_kwargs: Mapping[str, Any] | None = None,
@@ -140,16 +140,16 @@ def local_attention_1d(  # noqa: PLR0913  # the original's parameters
     Args:
       q: [..., length_dim, key_dim].
       k: [..., length_dim, key_dim].
-      v: [..., length_dim, value_dim].
+      v: [..., length_dim, value_dim]. None means that the keys are the values.
       length_dim: positions.
       key_dim: the channels of queries and keys.
       value_dim: the channels of values and of the result.
       fully_autoregressive: whether to hide all positions ahead.
       length_dim_num_splits: ignored. The layout says how positions are split.
       radius: the number of positions seen in each direction.
-      sequence_id: a position sees only positions with its own number.
-      write_priority: with `read_priority`, replaces the order of positions. A position sees those whose
-        `write_priority` is no larger than its own `read_priority`.
+      sequence_id: a position sees only positions with its own number. None and a plain number hide nothing.
+      write_priority: with `read_priority`, hides further positions. A position sees only those whose `write_priority`
+        is no larger than its own `read_priority`.
       read_priority: see `write_priority`.
       attention_kwargs: further arguments of `attention`.
 
@@ -159,17 +159,14 @@ def local_attention_1d(  # noqa: PLR0913  # the original's parameters
     memory = Dimension(f"memory_{length_dim.name}", length_dim.size)
     here, there = (mtf.range(q.mesh, dim, tf.int32) for dim in (length_dim, memory))
     distance = mtf.sub(here, there, output_shape=Shape([length_dim, memory]))
-    seen = mtf.less(distance, radius)
-    if not fully_autoregressive:
-        seen = mtf.logical_and(seen, mtf.greater_equal(distance, -radius))
+    ahead = 0 if fully_autoregressive else radius
+    seen = mtf.logical_and(mtf.less(distance, radius), mtf.greater_equal(distance, -ahead))
     if read_priority is not None and write_priority is not None:
         written = mtf.rename_dimension(write_priority, length_dim.name, memory.name)
         seen = mtf.logical_and(seen, mtf.greater_equal(read_priority, written))
-    elif fully_autoregressive:
-        seen = mtf.logical_and(seen, mtf.greater_equal(distance, 0))
-    if not isinstance(sequence_id, int):
+    if isinstance(sequence_id, Tensor):
         other = mtf.rename_dimension(sequence_id, length_dim.name, memory.name)
         seen = mtf.logical_and(seen, mtf.equal(sequence_id, other))
     bias = visibility_mask_to_attention_bias(seen, tf.float32)
-    k, v = (mtf.rename_dimension(x, length_dim.name, memory.name) for x in (k, v))
+    k, v = (mtf.rename_dimension(x, length_dim.name, memory.name) for x in (k, k if v is None else v))
     return attention(q, k, v, memory, key_dim, value_dim, bias, **dict(attention_kwargs or {}))

@@ -180,3 +180,20 @@ def test_scores_of_bfloat16_are_float32() -> None:
         return mtf.to_float(mtf.transformer.attention.attention(q, k, v, memory, KV, KV))
 
     np.testing.assert_allclose(evaluated(program, "one core"), 1 / (1 + np.exp(-1)), rtol=0.01)
+
+
+def test_local_attention_with_priorities_never_sees_positions_ahead() -> None:
+    """The keys are the values, and no sequence has a number."""
+    keys, read, write = initial("keys", [2, 8, 4]), np.array([1, 0, 1, 1, 1, 1, 1, 1]), np.arange(8) % 2
+
+    def program(mesh: mtf.Mesh) -> mtf.Tensor:
+        k = mtf.import_tf_tensor(mesh, keys, [BATCH, LENGTH, KV])
+        priorities = [mtf.import_tf_tensor(mesh, x.astype(np.int32), [LENGTH]) for x in (write, read)]
+        return mtf.transformer.attention.local_attention_1d(
+            mtf.zeros_like(k), k, None, LENGTH, KV, KV, True, 1, RADIUS, None, *priorities
+        )
+
+    distance = np.arange(8)[:, None] - np.arange(8)
+    seen = (distance >= 0) & (distance < RADIUS) & (read[:, None] >= write)
+    means = (seen / seen.sum(1, keepdims=True)) @ keys
+    np.testing.assert_allclose(evaluated(program, "one core"), means, rtol=1e-5, atol=1e-6)
