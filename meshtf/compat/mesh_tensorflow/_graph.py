@@ -15,7 +15,7 @@ from meshtf import dimension
 from meshtf.compat.mesh_tensorflow._dimension import own_shape
 from meshtf.compat.mesh_tensorflow._splittability import splittability
 from meshtf.compat.mesh_tensorflow.runs.step_count import StepCount
-from meshtf.errors import GraphError
+from meshtf.errors import GraphError, UsageError
 from meshtf.ops.algebra.reduction import sum_to
 from meshtf.ops.inputs.placeholder import import_tf_tensor
 
@@ -79,6 +79,13 @@ class Tensor(language.Tensor):
         return self is other
 
     __hash__ = object.__hash__
+
+    def __tf_tensor__(self, *_: object, **__: object) -> NoReturn:
+        """Raises TypeError, at which TensorFlow's operators leave `tf.constant(2.0) * x` to `x`."""
+        try:
+            super().__tf_tensor__()
+        except UsageError as error:
+            raise TypeError(str(error)) from None
 
     def __repr__(self) -> str:
         return f"{super().name} [{self.shape}] {self.dtype.name}"

@@ -44,7 +44,7 @@ def _program(mesh: mtf.Mesh) -> dict[str, mtf.Tensor]:
     loop = mtf.while_loop(lambda n: mtf.less(n, 100), lambda n: [n * 2], [mtf.constant(mesh, 3, dtype=tf.int32)])
     grad = mtf.gradients([mtf.reduce_sum(doubled_with_half_gradient(x))], [x])[0]
     scalar = tf.constant(3.0)
-    scaled = x * scalar + tf.constant(1.0)
+    scaled = tf.constant(1.0) + x * scalar
     empty = x + mtf.add_n([])
     return {"power": power, "halo": halo, "loop": loop[0], "grad": grad, "scaled": scaled, "empty": empty}
 
