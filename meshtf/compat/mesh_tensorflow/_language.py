@@ -32,9 +32,12 @@ def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         args = tuple(_one(x, names.get(i)) for i, x in enumerate(args))  # type: ignore[assignment]
         kwargs = {n: _one(x, n if n in names.values() else None) for n, x in kwargs.items()}  # type: ignore[assignment]
-        beside = next(_tensors([*args, *kwargs.values()]), None)
+        tensors = list(_tensors([*args, *kwargs.values()]))
+        # The condition of mtf.where does not say which dtype a scalar has.
+        beside = next((x for x in tensors if x.dtype != tf.bool), tensors[0] if tensors else None)
         if beside is not None:
             args = tuple(_operand(x, beside) for x in args)  # type: ignore[assignment]
+            kwargs = {n: _operand(x, beside) for n, x in kwargs.items()}  # type: ignore[assignment]
         mesh = _mesh_of(beside, args)
         if mesh is None:
             return fn(*args, **kwargs)

@@ -46,7 +46,18 @@ def _program(mesh: mtf.Mesh) -> dict[str, mtf.Tensor]:
     scalar = tf.constant(3.0)
     scaled = tf.constant(1.0) + x * scalar
     empty = x + mtf.add_n([])
-    return {"power": power, "halo": halo, "loop": loop[0], "grad": grad, "scaled": scaled, "empty": empty}
+    chosen = mtf.where(mtf.greater(x, 0.0), x, tf.constant(-1.0))
+    softmax = mtf.softmax(x, DIMS[2], extra_logit=tf.constant(0.0))
+    return {
+        "power": power,
+        "halo": halo,
+        "loop": loop[0],
+        "grad": grad,
+        "scaled": scaled,
+        "empty": empty,
+        "chosen": chosen,
+        "softmax": softmax,
+    }
 
 
 def test_functions_as_people_call_them() -> None:
@@ -59,6 +70,8 @@ def test_functions_as_people_call_them() -> None:
     np.testing.assert_array_equal(found["grad"], np.full_like(X, 0.5))
     assert_close(found["scaled"], X * 3 + 1, terms=2)
     np.testing.assert_array_equal(found["empty"], X)
+    np.testing.assert_array_equal(found["chosen"], np.where(X > 0, X, -1))
+    assert_close(found["softmax"], np.exp(X) / (1 + np.exp(X).sum(2, keepdims=True)), terms=16)
 
 
 def test_what_layers_ask_of_a_layout() -> None:
