@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable, Iterator, Mapping
 
 from meshtf.dimension import Shape, ShapeLike, convert_to_shape
 from meshtf.graph.graph import Graph
 from meshtf.layout import Axes, LayoutRules, axes_size, padding_share
 
+_MOST_LISTED = 4096
+_DRAWS = 512
+
 
 def legal_layouts(shapes: Iterable[ShapeLike], mesh_shape: ShapeLike, limit: int | None = None) -> list[LayoutRules]:
     """Lists rules under which every shape has a legal layout: each size divides, and no axis splits two dimensions.
 
     A dimension may be split over one axis, or over several axes in any order. With `limit`, the list has only this many
-    rules, chosen evenly from all. The unsplit layout comes first.
+    rules, chosen evenly from all, or from random ones if all are more than 4,096. The unsplit layout comes first.
     """
     named, mesh = [convert_to_shape(s) for s in shapes], convert_to_shape(mesh_shape)
-    found = list(_extended({}, list(choices_by_dimension(named, mesh).items()), neighbours(named)))
+    choices, beside = list(choices_by_dimension(named, mesh).items()), neighbours(named)
+    found = list(itertools.islice(_extended({}, choices, beside), None if limit is None else _MOST_LISTED + 1))
+    if limit is not None and len(found) > _MOST_LISTED:
+        found = _drawn(choices, beside)
     found.sort(key=lambda rules: sum(len(axes) for _, axes in rules.rules))
     if limit is None or len(found) <= limit:
         return found
@@ -67,3 +74,15 @@ def _extended(
     for axes in choices:
         if not taken & set(axes):
             yield from _extended({**chosen, name: axes}, rest, beside)
+
+
+def _drawn(choices: list[tuple[str, list[Axes]]], beside: Mapping[str, set[str]]) -> list[LayoutRules]:
+    """Draws rules at random, always the same. The unsplit layout is one of them."""
+    rng, found = random.Random(0), {LayoutRules({}): None}
+    for _ in range(_DRAWS):
+        chosen: dict[str, Axes] = {}
+        for name, every in rng.sample(choices, len(choices)):
+            taken = {a for other in beside[name] for a in chosen.get(other, ())}
+            chosen[name] = rng.choice([axes for axes in every if not taken & set(axes)])
+        found[LayoutRules({name: axes for name, axes in chosen.items() if axes})] = None
+    return list(found)

@@ -102,6 +102,15 @@ def test_some_of_the_legal_layouts() -> None:
     assert some[0].rules == ()
 
 
+def test_some_of_more_layouts_than_can_be_listed() -> None:
+    """Of 12 arrays with a dimension of their own each there are 5 ** 12."""
+    shapes = [mtf.Shape([(f"d{i}", 4)]) for i in range(12)]
+    some = legal_layouts(shapes, "x:2;y:2", limit=8)
+    assert len(set(some)) == 8
+    assert some[0].rules == ()
+    assert some == legal_layouts(shapes, "x:2;y:2", limit=8)
+
+
 def test_shapes_of_a_graph() -> None:
     graph, _ = mtf.testing.build(lambda x: mtf.reduce_sum(x, reduced_dim="a"), {"x": mtf.TensorSpec("a:2 b:3")})
     assert [str(shape) for shape in shapes_of(graph)] == ["a:2 b:3", "b:3"]
