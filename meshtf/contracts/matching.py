@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
 
 from meshtf.annotations.shape_pattern import DimensionPattern, ShapePattern
@@ -13,6 +13,9 @@ from meshtf.contracts.hints import tensor_hint, tensor_hints
 from meshtf.dimension import Dimension, Shape
 from meshtf.errors import nearest
 from meshtf.graph.tensor import Tensor
+
+_NUMBERS: dict[Any, Any] = {float: (float, int), complex: (complex, float, int)}
+"""The classes whose values an annotation allows, where these are more than its own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,14 +78,7 @@ class Matching:
 
     def _compare_choice(self, choices: Sequence[object], value: Any, what: str) -> None:
         """Compares with the first choice of a union that fits, or else with the first choice that has a tensor."""
-        if value is None and type(None) in choices:
-            return
         with_tensors = [c for c in choices if next(tensor_hints(c), None) is not None]
-        others = [c for c in choices if c not in with_tensors]
-        if any(isinstance(c, type) and isinstance(value, c) for c in others):
-            return
-        if callable(value) and any(get_origin(c) in (Callable, type) for c in others):
-            return
         for choice in with_tensors:
             attempt = Matching(in_order=self._in_order)
             attempt.sizes.update(self.sizes)
@@ -90,7 +86,8 @@ class Matching:
             if not attempt.faults:
                 self.sizes = attempt.sizes
                 return
-        self.compare(with_tensors[0], value, what)
+        if not any(_may_be(value, c) for c in choices if c not in with_tensors):
+            self.compare(with_tensors[0], value, what)
 
     def _compare_tensor(self, annotation: TensorAnnotation, value: Any, what: str) -> None:
         if not isinstance(value, Tensor):
@@ -130,6 +127,15 @@ class Matching:
         known = self.sizes.setdefault(wanted.variable, KnownSize(own.size, shown))
         if known.size != own.size:
             self.faults.append(f'{shown} has "{own}", and {wanted.variable} is {known.size}: {known.fixed_by} fixed it')
+
+
+def _may_be(value: Any, choice: Any) -> bool:
+    """Whether a value may have an annotation without tensors. If no class says that, anything but a tensor may."""
+    kind = get_origin(choice) or choice
+    try:
+        return isinstance(value, _NUMBERS.get(kind, kind))
+    except TypeError:  # for Any, Literal["none"], a protocol and the like
+        return not isinstance(value, Tensor)
 
 
 def _described(value: object) -> str:

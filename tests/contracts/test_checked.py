@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -121,6 +121,20 @@ def test_a_union_takes_what_fits_one_of_its_parts() -> None:
         'y [batch:3] has "batch:3", and batch is 2: x [batch:2 hidden:3] fixed it'
     ]
     assert faults(lambda: f(ones("hidden:3"), ones("batch:3")))[0].startswith('x [hidden:3] does not fit "batch"')
+    f(3, ones("batch:5"))
+
+
+def test_parts_of_a_union_that_are_no_class() -> None:
+    @mtf.checked
+    def f(
+        mode: mtf.f32["n"] | Literal["none"], names: mtf.f32["n"] | list[str], rest: mtf.f32["n"] | Any = None
+    ) -> None:
+        pass
+
+    f("none", ["a"], 3)
+    wrong = ones("m:2")
+    assert len(faults(lambda: f(wrong, wrong, wrong))) == 3
+    assert [line[:14] for line in faults(lambda: f("none", {"a"}))] == ["names is a set"]
 
 
 def test_annotations_may_be_names_of_any_scope() -> None:
