@@ -41,19 +41,22 @@ class LoweredProgram:
             f"  at {user_site()}"
         )
 
-    def tensor(self, wanted: Tensor | str) -> Tensor:
+    def tensor(self, wanted: object) -> Tensor:
         """Returns a tensor of the program, given the tensor itself or a name.
 
         The name may be of an operation, a variable or an export, or a label of an operation in reports.
 
         Raises:
           GraphError: if no tensor has the name, or the tensor is of another program.
+          UsageError: if it is neither a tensor nor a name.
         """
         graph = self.lowering.graph
         if isinstance(wanted, Tensor):
             if wanted.graph is not graph:
                 raise GraphError(f'{wanted} is no tensor of program "{graph.name}"\n  at {user_site()}')
             return wanted
+        if not isinstance(wanted, str):
+            raise UsageError(f"a tensor of the program or its name is needed, and not {wanted!r}\n  at {user_site()}")
         named: dict[str, Tensor] = {}
         for operation in graph.every_operation():
             for x in operation.outputs:

@@ -53,10 +53,7 @@ def show(
         return visualize_layout(x, on, layout, show=False)
     if layout is not None:
         raise UsageError("a program has its layout; to see another one, give its mesh in place of the program")
-    if not isinstance(x, Tensor | str):
-        raise UsageError(f"a tensor of the program or its name is needed, and not {x!r}")
-    lowering = LoweredProgram.of(on).lowering
-    tensor = LoweredProgram.of(on).tensor(x)
-    table = lowering.layouts
+    lowered = LoweredProgram.of(on)
+    tensor, table = lowered.tensor(x), lowered.lowering.layouts
     resolved = table.resolved(tensor).layout
     return picture_of(f"{tensor.name}: ", tensor.shape, resolved, table.mesh_shape)

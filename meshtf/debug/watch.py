@@ -137,7 +137,7 @@ def watch(
         raise UsageError(f"watch needs a program of mtf.function, and not {type(program).__name__}")
     if not names:
         raise UsageError('watch needs the names of tensors: mtf.debug.watch(step, "decoder/logits")')
-    watched = Watched(program, tuple(n if isinstance(n, str) else n.name for n in names), call, per_core)
+    watched = Watched(program, tuple(n.name if isinstance(n, Tensor) else n for n in names), call, per_core)
     if not program.has_open_sizes:
         for own in names:
             _checked(LoweredProgram.of(program).tensor(own))

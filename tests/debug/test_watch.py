@@ -82,6 +82,8 @@ def test_mistakes_are_told() -> None:
         mtf.debug.watch(step, "xx")
     with pytest.raises(UsageError, match=r'needs the names of tensors: mtf\.debug\.watch\(step, "decoder/logits"\)'):
         mtf.debug.watch(step)
+    with pytest.raises(UsageError, match="a tensor of the program or its name is needed, and not 5"):
+        mtf.debug.watch(step, 5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"watch needs a program of mtf\.function, and not Lowering"):
         mtf.debug.watch(step.lowering, "x")  # type: ignore[arg-type]
     with pytest.raises(FeedError, match=r'input "x" must be \[batch:4 hidden:2\] float32'):

@@ -84,6 +84,8 @@ def test_a_tensor_alone_is_that_of_the_program_that_was_lowered_last() -> None:
 def test_wrong_programs_and_tensors_are_told() -> None:
     with pytest.raises(UsageError, match=r"a program is needed, from mtf\.function or mtf\.Lowering, and not int"):
         mtf.debug.why("x", 3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a tensor of the program or its name is needed, and not None"):
+        mtf.debug.why(None, on_paper())  # type: ignore[arg-type]
     with mtf.Graph() as graph:
         other = mtf.zeros(mtf.Mesh(graph), "n:4")
     with pytest.raises(GraphError, match=r'constant \[n:4\] float32 is no tensor of program "training_step"'):
