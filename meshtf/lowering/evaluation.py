@@ -17,15 +17,13 @@ from meshtf.graph.graph import Graph
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
 from meshtf.graph.tensor_views import register_views
-from meshtf.host_array import host_array
 from meshtf.layout import Axes, LayoutRules, TensorLayout
-from meshtf.lowering.feeding import check_feeds, inputs_of
+from meshtf.lowering.feeding import fed_arrays, inputs_of
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.make_plan import assignments_before, make_plan, needed
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.number_checks import is_integer, is_seed
-from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.ops.rearranging.with_layout import WithLayoutOperation
 from meshtf.ops.variables.variable import Variable
 from meshtf.planning.layouts.layout_table import LayoutTable
@@ -99,7 +97,7 @@ def _value(
     table = LayoutTable(Shape([(axis, 1) for axis in _axes(operations)]), LayoutRules({}))
     table.resolve(operations)
     plan = make_plan(table, _OneCore(), before, [x], seed)
-    fed = _fed(plan, arrays, x.graph)
+    fed = fed_arrays(plan, arrays, x.graph)
     interpreter = Interpreter(plan, _variables(plan, x.graph, variables, table, seed))
     (value,) = interpreter.run(fed)
     return value
@@ -109,13 +107,6 @@ def _axes(operations: Iterable[Operation]) -> list[str]:
     """The mesh axes that overrides name. On one core, each has size 1."""
     overrides = (o for o in with_nested(operations) if isinstance(o, WithLayoutOperation))
     return sorted({axis for o in overrides for axis in o.axes})
-
-
-def _fed(plan: Plan, arrays: Mapping[str, Any], graph: Graph) -> dict[str, np.ndarray]:
-    inputs = inputs_of(plan)
-    known = {o.name: o for o in graph.program_operations if isinstance(o, InputOperation)}
-    checked = check_feeds(inputs, arrays, known, graph.name)
-    return {o.name: host_array(array) for o, array in zip(inputs, checked, strict=True)}
 
 
 class _OneCore:

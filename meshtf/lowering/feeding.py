@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from meshtf.call_sites import user_site
 from meshtf.errors import FeedError, nearest
+from meshtf.graph.graph import Graph
+from meshtf.host_array import host_array
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning.plan import Plan
 
@@ -53,6 +55,14 @@ def check_feeds(
 def _unknown(name: str, known: Mapping[str, InputOperation]) -> str:
     listed = f"; the inputs are: {', '.join(known) or 'none'}"
     return f'no input "{name}"{nearest(name, known) or listed}'
+
+
+def fed_arrays(plan: Plan, feeds: Mapping[str, Any], graph: Graph) -> dict[str, np.ndarray]:
+    """The arrays of a plan's inputs by name, for the interpreter. They are checked by `check_feeds`."""
+    inputs = inputs_of(plan)
+    known = {o.name: o for o in graph.program_operations if isinstance(o, InputOperation)}
+    checked = check_feeds(inputs, feeds, known, graph.name)
+    return {o.name: host_array(array) for o, array in zip(inputs, checked, strict=True)}
 
 
 def inputs_of(plan: Plan) -> list[InputOperation]:

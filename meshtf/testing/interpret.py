@@ -22,6 +22,7 @@ from meshtf.graph.tensor import Tensor
 from meshtf.host_array import host_array
 from meshtf.layout import LayoutLike, LayoutRules, TensorLayout
 from meshtf.lowering.core_slices import joined
+from meshtf.lowering.feeding import fed_arrays, inputs_of
 from meshtf.lowering.initial_values import initial_plan
 from meshtf.lowering.interpreter import Interpreter
 from meshtf.lowering.make_plan import effects_with, first_failure, make_plan
@@ -32,7 +33,7 @@ from meshtf.ops.variables.program_step import count_step
 from meshtf.ops.variables.variable import Variable
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.layouts.rules_by_place import RuleSet
-from meshtf.planning.plan import Check, Feed, Plan
+from meshtf.planning.plan import Check, Plan
 from meshtf.planning.stored_variables import StoredVariable
 
 
@@ -160,7 +161,7 @@ def interpret_graph(
 
     Raises:
       AssertionError: if cores that must hold the same block hold different ones.
-      FeedError: if an input is missing, or has another shape.
+      FeedError: if an input is missing or unknown, or has another shape or dtype.
       LayoutError: if the layout does not fit.
     """
     table, storage, pass_options = _laid_out(graph, mesh_shape, layout, options)
@@ -171,10 +172,10 @@ def interpret_graph(
         if not check.can_find:
             return check.failure()
         finding = make_plan(table, storage, effects_with(check, graph), (), seed, pass_options, finds_failures=True)
-        found, _ = Interpreter(finding, interpreter.variables).outcome({f.name: _fed(f, feeds) for f in finding.feeds})
+        found, _ = Interpreter(finding, interpreter.variables).outcome(fed_arrays(finding, feeds, graph))
         return first_failure(check, finding, found)
 
-    results = interpreter.run({f.name: _fed(f, feeds) for f in planned.feeds}, failure)
+    results = interpreter.run(fed_arrays(planned, feeds, graph), failure)
     after = {
         name: joined(slices, storage.layouts[name], planned)[tuple(map(slice, storage.sizes[name]))]
         for name, slices in interpreter.variables.items()
@@ -227,17 +228,5 @@ def _initial_slices(
         return {}
     initial = initial_plan(variables, storage.layouts, table.mesh_shape, table.rules, seed, table.axis_parts)
     interpreter = Interpreter(initial)
-    interpreter.run({f.name: _fed(f, {}) for f in initial.feeds})
+    interpreter.run({o.name: host_array(o.value) for o in inputs_of(initial)})
     return interpreter.variables
-
-
-def _fed(feed: Feed, feeds: Mapping[str, Any]) -> np.ndarray:
-    operation = feed.operation
-    assert isinstance(operation, InputOperation)
-    value = feeds.get(feed.name, operation.value)
-    shape = feed.output.shape
-    if value is None:
-        raise FeedError(f'input "{feed.name}" [{shape}] is missing')
-    if list(np.shape(value)) != shape.to_integer_list:
-        raise FeedError(f'input "{feed.name}" must be [{shape}], and has shape {list(np.shape(value))}')
-    return host_array(value)

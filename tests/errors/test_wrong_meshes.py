@@ -120,7 +120,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("testing param axis", lambda: interpreted("rows:2", "", parameter_layout="a:row"),
      LayoutError, 'layout rule "a:row" names mesh axis "row", which mesh [rows:2] does not'),
     ("testing shape", lambda: mtf.testing.interpret(lambda x: x, {"x": ("a:3", np.ones(2))}, "rows:2", ""),
-     FeedError, 'input "x" must be [a:3], and has shape [2]'),
+     FeedError, 'input "x" must be [a:3] float64, and has shape [2]'),
     ("testing missing", lambda: mtf.testing.interpret(lambda x, y: x, {"x": ("a:2", np.ones(2))}, "rows:2", ""),
      GraphError, ""),
     ("testing noarray", lambda: mtf.testing.interpret(lambda x: x, {"x": np.ones(2)}, "rows:2", ""),

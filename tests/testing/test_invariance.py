@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.testing import assert_layout_invariant, interpret, legal_layouts, plan, shapes_of
+from meshtf.errors import FeedError
+from meshtf.testing import assert_layout_invariant, interpret, interpret_graph, legal_layouts, plan, shapes_of
 
 BATCH, HIDDEN, CLASSES = mtf.Dimension("batch", 8), mtf.Dimension("hidden", 12), mtf.Dimension("classes", 4)
 X = np.random.default_rng(0).normal(size=[8, 12]).astype(np.float32)
@@ -75,6 +76,18 @@ def test_interpret_on_64_cores() -> None:
     np.testing.assert_array_equal(arrays["squares"], 3 * x)
     assert (seven, float(arrays["total"]), float(done.variables["total"])) == (7, 130.0, 130.0)
     assert [c.step.kind for c in done.plan.collectives] == ["all_reduce"]
+
+
+def test_arrays_for_a_graph_are_checked_as_those_of_a_program() -> None:
+    graph, y = mtf.testing.build(lambda x: x * 2.0, {"x": mtf.TensorSpec("a:2")})
+    for feeds, words in (
+        ({"x": np.ones([2])}, "has dtype float64; convert it"),
+        ({"x": np.ones([3], np.float32)}, r"has shape \[3\]"),
+        ({"X": np.ones([2], np.float32)}, 'no input "X"; the inputs are: x'),
+    ):
+        with pytest.raises(FeedError, match=words):
+            interpret_graph(graph, [y], feeds, "rows:2")
+    assert interpret_graph(graph, [y], {"x": [1.0, 2.0]}, "rows:2").results[0].tolist() == [2.0, 4.0]
 
 
 def test_plan_runs_nothing() -> None:
