@@ -98,7 +98,7 @@ def _error(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def _wide(x: np.ndarray) -> np.ndarray:
     """Converts the array to a dtype in which differences are precise enough."""
     if not unit_roundoff(x.dtype):
-        return x if x.dtype != np.bool_ else x.astype(np.int8)
+        return x.astype(np.int64) if x.dtype.itemsize < 8 else x
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
 
 

@@ -88,6 +88,8 @@ def test_what_is_not_rounded_must_be_equal() -> None:
         assert_close(np.array([1, 2]), np.array([1, 3]), terms=9)
     with pytest.raises(AssertionError, match="1 of 1 elements"):
         assert_close(np.array([True]), np.array([False]), terms=9)
+    with pytest.raises(AssertionError, match=r"largest error is 9 at \[0\]: 3, expected 12"):
+        assert_close(np.uint8([3, 9]), np.uint8([12, 8]), terms=9)
     with pytest.raises(AssertionError, match=r"shape \[2\], expected \[1\]"):
         assert_close(np.zeros([2]), np.zeros([1]), terms=9)
     assert_close(np.full([2], 7), 7, terms=9)
