@@ -129,7 +129,7 @@ def _outcome(binding: Binding, source: Source) -> Outcome:
 def _by_rule(rule: Rule, binding: Binding, source: Source) -> Outcome:
     try:
         return rule(binding, source)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         return lost(f"Mesh TensorFlow does not take this value: {error}")
 
 

@@ -137,6 +137,7 @@ LOST = {
     "run.layout_rules = 'batch:data,memory:model'": "the model has no dimension memory here",
     "run.optimizer = @SGD": "another optimizer: choose one of meshtf.optimize",
     "run.learning_rate_schedule = @linear_warmup\nrun.train_steps = 3": "another schedule",
+    "run.learning_rate_schedule = @learning_rate_schedule_noam\nrun.train_steps = 0": "float division by zero",
     "linear_warmup.steps_or_fraction = 3": "there is no linear_warmup here",
     "NAME = 'c4'\nget_vocabulary.mixture_or_task_name = %NAME": "a macro of get_vocabulary.mixture_or_task_name",
     "unused = 3": "a macro that no line of the source uses",
