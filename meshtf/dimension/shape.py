@@ -131,7 +131,7 @@ class Shape:
 
     def has(self, dim: DimensionLike) -> bool:
         """Whether the shape has a dimension of that name; sizes are not compared."""
-        name = dim if isinstance(dim, str) else name_and_size(dim)[0]
+        name = dim if isinstance(dim, str) and ":" not in dim else name_and_size(dim)[0]
         for own in self.dims:  # noqa: SIM110  # asked so often that a generator shows
             if own.name == name:
                 return True
@@ -154,7 +154,11 @@ class Shape:
         return Shape([d for i, d in enumerate(self.dims) if i not in removed])
 
     def __contains__(self, dim: object) -> bool:
-        return self.has(dim) if isinstance(dim, str) else dim in self.dims
+        """Whether the shape has a dimension of that name, and of that size if one is given."""
+        if not (isinstance(dim, str) or is_pair(dim)):
+            return dim in self.dims
+        name, size = name_and_size(cast("DimensionLike", dim))
+        return self.has(name) and size in (None, self[name].size)
 
     def __iter__(self) -> Iterator[Dimension]:
         return iter(self.dims)

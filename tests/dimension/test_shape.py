@@ -35,3 +35,9 @@ def test_dims_do_not_change() -> None:
 
 def test_products_of_sizes() -> None:
     assert (SHAPE.size, SHAPE.cumprod, mtf.Shape([]).size) == (32, [1, 4], 1)
+
+
+def test_a_dimension_in_any_form_is_in_the_shape() -> None:
+    assert all(d in SHAPE for d in ("hidden", "hidden:8", ("hidden", 8), HIDDEN))
+    assert not any(d in SHAPE for d in ("heads", "hidden:9", "heads:8", ("hidden", 9), mtf.Dimension("hidden", 9), 8))
+    assert all(SHAPE.has(d) for d in ("hidden", "hidden:9", ("hidden", 9)))
