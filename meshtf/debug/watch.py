@@ -28,6 +28,10 @@ _IN_BLOCK = """\
 {x} is inside {what}, where it has another value in each run; watch a tensor that the function returns, or print it \
 there with mtf.print_tensor"""
 
+_IN_TF_FUNCTION = """\
+a watched program is called inside a tf.function, where its tensors have no values; call it outside, or print tensors \
+of the program with mtf.print_tensor"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
@@ -65,7 +69,10 @@ class Watched:
 
         Raises:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
+          UsageError: inside a tf.function.
         """
+        if not tf.executing_eagerly():
+            raise UsageError(_IN_TF_FUNCTION)
         lowering, feeds = self.program.lowering_for(*args, **kwargs)
         tensors = self._tensors_in(lowering)
         known = {o.name: o for o in lowering.graph.operations if isinstance(o, InputOperation)}

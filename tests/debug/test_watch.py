@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import FeedError, GraphError, UsageError
@@ -88,6 +89,8 @@ def test_mistakes_are_told() -> None:
         mtf.debug.watch(step.lowering, "x")  # type: ignore[arg-type]
     with pytest.raises(FeedError, match=r'input "x" must be \[batch:4 hidden:2\] float32'):
         mtf.debug.watch(step, "x").values(X[:1])
+    with pytest.raises(UsageError, match=r"is called inside a tf\.function"):
+        tf.function(mtf.debug.watch(step, "x").__call__)(X)
 
 
 def test_a_program_with_open_sizes_is_watched_in_each_of_its_plans(capsys: pytest.CaptureFixture[str]) -> None:
