@@ -11,7 +11,7 @@ import tensorflow as tf
 from meshtf.annotations.tensor_annotation import TensorAnnotation
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape
-from meshtf.errors import DtypeError, GraphError
+from meshtf.errors import DtypeError, FeedError, GraphError
 from meshtf.graph.tensor_views import tensor_html, view
 from meshtf.graph.unnamed_arrays import how_to_name
 from meshtf.tensor_face.elements import Elements
@@ -80,6 +80,7 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
     def _operand(self, other: Any) -> Any:
         return self.graph.operand(other, self)
 
+    @says_where
     def eval(
         self,
         feeds: Mapping[str, Any] | None = None,
@@ -103,7 +104,7 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
           inputs: arrays of inputs by name.
 
         Raises:
-          FeedError: an input that the tensor depends on is missing, or has another shape or dtype.
+          FeedError: an input that the tensor depends on is missing, unnamed, or has another shape or dtype.
           GraphError: the tensor is inside a loop, a branch or another block, where it has no single value.
           UsageError: the tensors needed for it are larger than `limit`; or `seed` or `limit` is no such number.
 
@@ -114,6 +115,9 @@ class Tensor(Operators, Reductions, Elements, Rearranging, Indexing, NumpyFuncti
           >>> mtf.reduce_sum(x).eval(x=np.ones([4, 8], np.float32))
           np.float32(32.0)
         """
+        if not isinstance(feeds, Mapping | None):
+            kind = type(feeds).__name__
+            raise FeedError(f"inputs are given by name, as in x.eval(images=array), and a value of {kind} has none")
         return view("evaluate")(self, {**(feeds or {}), **inputs}, variables or {}, seed, limit)
 
     @property

@@ -125,6 +125,7 @@ def in_scan(x: mtf.Tensor) -> None:
 WRONG: dict[str, tuple[type[MeshtfError], str, Callable[[mtf.Tensor], object]]] = {
     "no input": (FeedError, r'input "x" \[batch:4 hidden:3\] float32 is missing', lambda x: (x + 1.0).eval()),
     "misspelt": (FeedError, r'no input "xs"; did you mean "x"', lambda x: (x + 1.0).eval(xs=X)),
+    "no name": (FeedError, "inputs are given by name, .* and a value of ndarray has none", lambda x: x.eval(X)),  # type: ignore[arg-type]
     "wrong shape": (FeedError, r'input "x" must be \[batch:4 hidden:3\]', lambda x: x.eval(x=X[:2])),
     "in a scan": (GraphError, r"is inside .*: it has another value in each run there.*mtf\.print_tensor", in_scan),
     "seed": (UsageError, r"seed must be a whole number of 64 bits, and is 'a'", lambda x: x.eval(x=X, seed="a")),  # type: ignore[arg-type]
