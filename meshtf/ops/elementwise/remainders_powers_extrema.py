@@ -153,14 +153,14 @@ def minimum(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, nam
 
 
 @language_function
-def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
-    """x1 to the power x2, broadcast by name. Bases may be negative.
+def pow(x: Operand, y: Operand, output_shape: ShapeLike | None = None, name: str | None = None) -> Tensor:
+    """x to the power y, broadcast by name. Bases may be negative.
 
     The gradient of the exponent is 0 where the base is not positive.
 
     Args:
-      x1: a tensor, or a number, which takes the dtype of the other.
-      x2: the same; at least one of the two is a tensor.
+      x: a tensor, or a number, which takes the dtype of the other.
+      y: the same; at least one of the two is a tensor.
       output_shape: the dimensions of the result, in order. It is repeated along those that no operand has.
       name: the operation's name.
 
@@ -175,16 +175,16 @@ def pow(x1: Operand, x2: Operand, output_shape: ShapeLike | None = None, name: s
       >>> 2.0**x
       pow_1 [batch:4 hidden:8] float32
     """
-    if isinstance(x1, Tensor) and x1.dtype.is_integer and is_scalar(x2) and x2 < 0:  # type: ignore[operator]
-        raise UsageError(f"{x1.dtype.name} has no negative powers, such as {x2}; convert with mtf.cast")
-    base, power = tensors_of_one_dtype(x1, x2)
+    if isinstance(x, Tensor) and x.dtype.is_integer and is_scalar(y) and y < 0:  # type: ignore[operator]
+        raise UsageError(f"{x.dtype.name} has no negative powers, such as {y}; convert with mtf.cast")
+    base, power = tensors_of_one_dtype(x, y)
     return binary(
         base,
         power,
         output_shape,
         name or "pow",
         wrapping_integers.power if base.dtype.is_integer else tf.pow,
-        slopes=lambda base, power, y: (_base_slope(base, x2 if is_scalar(x2) else power), _exponent_slope(base, y)),
+        slopes=lambda base, power, z: (_base_slope(base, y if is_scalar(y) else power), _exponent_slope(base, z)),
         accepts=SIGNED,  # TensorFlow has no powers of unsigned integers
     )
 

@@ -56,7 +56,7 @@ def test_the_sign_of_a_number_turns_with_it() -> None:
 
 def test_arithmetic() -> None:
     check(
-        lambda x, y: [x + y, x - y, x * y, x / y, mtf.pow(x, y), 2j / x, x * (1 - 2j), x / (1 + 1j), 3.0 - x],
+        lambda x, y: [x + y, x - y, x * y, x / y, mtf.pow(x=x, y=y), 2j / x, x * (1 - 2j), x / (1 + 1j), 3.0 - x],
         lambda x, y: [
             x + tf.transpose(y), x - tf.transpose(y), x * tf.transpose(y), x / tf.transpose(y),
             tf.pow(x, tf.transpose(y)), 2j / x, x * (1 - 2j), x / (1 + 1j), 3.0 - x,
