@@ -26,6 +26,7 @@ from meshtf.planning.plan import (
     Loop,
     Plan,
     Value,
+    nested,
     walk,
 )
 
@@ -86,11 +87,8 @@ def _needed_by_effects(instructions: Sequence[Instruction], around: tuple[Value,
     for instruction in instructions:
         if _is_effect(instruction):
             yield from (*instruction.inputs, *around)
-        elif isinstance(instruction, Loop):
-            yield from _needed_by_effects(instruction.body, (*around, *_deciding(instruction)))
-        elif isinstance(instruction, Branch):
-            inside = (*instruction.if_true, *instruction.if_false)
-            yield from _needed_by_effects(inside, (*around, *_deciding(instruction)))
+        else:
+            yield from _needed_by_effects(nested(instruction), (*around, *_deciding(instruction)))
 
 
 def _is_effect(instruction: Instruction) -> bool:

@@ -286,6 +286,19 @@ def test_assignments_checks_and_prints_take_place_where_no_result_is_read(capfd:
     assert_close(step.variables["total"], total, terms=(8 * 8, FUNCTION_TERMS))
 
 
+def test_a_condition_prints_what_nothing_else_reads(capfd: pytest.CaptureFixture[str]) -> None:
+    def program(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+        def goes_on(turn: mtf.Tensor, y: mtf.Tensor) -> mtf.Tensor:
+            mtf.print_tensor(turn, [mtf.reduce_sum(y * 2.0)], "a turn")
+            return mtf.less(turn, 3)
+
+        none = mtf.constant(x.mesh, 0, dtype=tf.int32)
+        return mtf.while_loop(goes_on, lambda turn, y: [turn + 1, y + 1.0], [none, x])[0] + mtf.cast(w, tf.int32)
+
+    interpret(program, INPUTS, "rows:2", "batch:rows")
+    assert capfd.readouterr().err.count("a turn") == 4
+
+
 def test_a_pipeline_of_which_no_stage_is_read_is_none() -> None:
     is_useful = np.ones((8, 2), bool)
     steps, stage = mtf.PipelineSteps(LAYERS, mtf.Dimension("stage", 2), is_useful, 8), mtf.Dimension("stage", 2)
