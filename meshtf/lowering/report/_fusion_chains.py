@@ -134,7 +134,7 @@ class _Chains:
         waiting = (i.inputs[0] for i in instructions if isinstance(i, Compute) and i.facts.waits)
         self._waiting = {self._own(v) for v in waiting}
         self._chain: dict[Instruction, Instruction] = {}
-        self._sources: dict[Value, tuple[Value, ...]] = {}
+        self._sources = self._found_sources()
         self._join_all()
         products = (i for i in self._work if is_product(i))
         self._products_reading = collections.Counter(v for i in products for v in self._read[i])
@@ -228,18 +228,21 @@ class _Chains:
                 self._needed.add(value)
                 self._chains_reading.setdefault(value, set()).add(self._root(i))
 
+    def _found_sources(self) -> dict[Value, tuple[Value, ...]]:
+        """Returns, for each value that other passes make again, the values that they read for this."""
+        found: dict[Value, tuple[Value, ...]] = {}
+        for i in filter(_is_made_anywhere, self._work):
+            sources = tuple(dict.fromkeys(s for v in self._read[i] for s in found.get(v, (v,))))
+            size = sum(s.slice_bytes for s in sources)
+            again = (v for v in i.outputs if v not in self._waiting and size <= _MADE_AGAIN * v.slice_bytes)
+            found.update(dict.fromkeys(again, sources))
+        return found
+
     def _sources_of(self, value: Value) -> tuple[Value, ...]:
         """Returns the values that another pass reads to obtain a value: the value itself, or the values it is made of
         if they are small.
         """
-        if value not in self._sources:
-            producer, sources = self._producers.get(value), (value,)
-            if producer is not None and _is_made_anywhere(producer) and value not in self._waiting:
-                of_inputs = dict.fromkeys(s for v in self._read[producer] for s in self._sources_of(v))
-                if sum(s.slice_bytes for s in of_inputs) <= _MADE_AGAIN * value.slice_bytes:
-                    sources = tuple(of_inputs)
-            self._sources[value] = sources
-        return self._sources[value]
+        return self._sources.get(value, (value,))
 
     def _is_written(self, value: Value) -> bool:
         return value in self._needed and (value in self._leaving or not self._follows_product(value))

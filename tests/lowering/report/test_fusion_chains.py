@@ -53,6 +53,16 @@ def test_a_product_that_sums_nothing_is_elementwise() -> None:
     assert _moved(operations) == (X, X)
 
 
+def test_a_chain_may_be_longer_than_calls_may_nest() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        made = functools.reduce(lambda y, _: y + 1.0, range(600), x)
+        return mtf.einsum([made, mtf.ones(x.mesh, [COLUMNS])], [ROWS])
+
+    chain = [o for o in _operations(program) if o.kind == "add"]
+    assert len({o.chain for o in chain}) == 1
+    assert sum(o.fused_bytes_written for o in chain) == 0
+
+
 def test_what_follows_a_product_is_done_as_it_is_written() -> None:
     def program(x: mtf.Tensor) -> mtf.Tensor:
         w = mtf.get_variable(x.mesh, "w", [COLUMNS, mtf.Dimension("out", 32)])
