@@ -117,7 +117,9 @@ def emit_loop(
         return turn + 1, leaving, filled
 
     body = iterate if iterations_per_check == 1 else _repeated(iterate, iterations_per_check)
-    trips, finals, filled = tf.while_loop(goes_on, body, (tf.constant(0), carried, stacks), parallel_iterations=1)
+    begun = (tf.constant(0), carried, stacks)
+    # XLA compiles no loop that reads parts of an empty stack.
+    trips, finals, filled = tf.while_loop(goes_on, body, begun, parallel_iterations=1) if loop.length else begun
     scope.give_number(loop.trips, trips)
     _give_carried(scope, loop, finals)
     for s, own in zip(loop.stacked, filled, strict=True):

@@ -65,6 +65,17 @@ def test_a_step_of_unrolled_layers_is_that_of_the_loop(recompute: str, products:
         assert_close(one, other, terms=terms_of(step._execution.plan), steps=turn, magnitude=4.0)
 
 
+def test_a_stack_of_no_layers_has_a_gradient() -> None:
+    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
+        layer = lambda carried, _: ([mtf.tanh(carried[0])], [])  # noqa: E731
+        (y,), _ = mtf.layer_stack(layer, x, mtf.Dimension("layers", 0))
+        return mtf.gradients([mtf.reduce_sum(mtf.square(y))], [x])
+
+    x = np.ones([4, 8], np.float32)
+    (found,) = mtf.function(program, mtf.GpuMeshImpl("rows:2", "batch:rows"), inputs=INPUTS)(x=x)
+    np.testing.assert_array_equal(found, 2 * x)
+
+
 def test_a_policy_of_loops_alone_ties_nothing_in_unrolled_layers() -> None:
     """The compiler then merges what is computed again with the forward pass, if it gains from that."""
     mesh_impl = mtf.GpuMeshImpl("all:1", "")
