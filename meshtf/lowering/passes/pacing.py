@@ -19,6 +19,7 @@ import dataclasses
 from meshtf.lowering.passes.buckets import is_light
 from meshtf.lowering.passes.pass_options import PassOptions
 from meshtf.lowering.passes.updates.early_updates import before_assignments
+from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.plan import Collective, Compute, Instruction, Plan
 
 
@@ -41,7 +42,9 @@ def pace(plan: Plan, options: PassOptions) -> Plan:
         elif isinstance(instruction, Compute) and not is_light(instruction, options):
             if (last := sent.last_before(moved + made - options.most_bytes_ahead)) is not None:
                 awaited[instruction] = last
-            work.add(instruction, moved)
+            # An update of rows writes to its variables at once, and makes no value to wait for.
+            if not isinstance(instruction.emit, RowUpdate):
+                work.add(instruction, moved)
             if instruction in updates:
                 # New values of variables stay in memory to the end of the step, so heavy updates count like bytes that
                 # moved.

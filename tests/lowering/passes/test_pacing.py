@@ -10,6 +10,7 @@ import meshtf as mtf
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.report.memory._execution_orders import collectives_early, collectives_late
 from meshtf.lowering.report.memory.peak_memory import peak_memory
+from meshtf.ops.indexing.row_update import RowUpdate
 from meshtf.planning.plan import Collective, Compute, Instruction
 
 BATCH, WIDTH, INNER = mtf.Dimension("batch", 64), mtf.Dimension("width", 256), mtf.Dimension("inner", 256)
@@ -88,6 +89,26 @@ def test_cores_that_wait_compute_the_same(parameter_layout: str | None) -> None:
     losses = [float(paced(x=x)) for _ in range(3)]
     free = program(parameter_layout, PassOptions(most_bytes_ahead=1 << 40), runs=True)
     np.testing.assert_array_equal([float(free(x=x)) for _ in range(3)], losses)
+
+
+def test_nothing_waits_for_an_update_of_rows() -> None:
+    """It writes to variables: a core has no value of it that another instruction could wait for."""
+    rows = mtf.Dimension("rows", 10)
+
+    def step(x: mtf.Tensor, ids: mtf.Tensor) -> mtf.Tensor:
+        for name in ("first", "second"):
+            table = mtf.get_variable(x.mesh, name, [rows, WIDTH], initializer=mtf.ones)
+            x = mtf.tanh(x) * mtf.gather(table, ids, rows)
+        loss = mtf.reduce_sum(mtf.square(x))
+        mtf.optimize.SparseSgdOptimizer(0.1).minimize(loss)
+        return loss
+
+    inputs = {"x": mtf.TensorSpec([BATCH, WIDTH]), "ids": mtf.TensorSpec([BATCH], tf.int32)}
+    options = PassOptions(light_flops=0, most_bytes_ahead=0)
+    plan = mtf.function(step, mtf.PlanMeshImpl("cores:2", "batch:cores"), inputs, pass_options=options).lowering.plan
+    awaited = [i.emit for i in plan.awaited.values() if isinstance(i, Compute)]
+    assert awaited
+    assert not any(isinstance(emit, RowUpdate) for emit in awaited)
 
 
 STACK = mtf.Dimension("layers", 4)
