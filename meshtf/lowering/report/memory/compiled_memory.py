@@ -216,16 +216,23 @@ def _inside(instruction: Instruction) -> int:
         kept = [c.leaving for c in instruction.carried]
         leaving, parts = [*kept, *(s.part for s in instruction.stacked)], [s.part for s in instruction.sliced]
         moments = _Moments(instruction.body, leaving, kept, entering, parts, shown_memory(instruction.body))
-        return max(_most(moments) - _bytes(entering), 0)
+        asked = instruction.condition
+        condition = 0 if asked is None else _beside(asked.instructions, [asked.goes_on])
+        return max(_most(moments) - _bytes(entering), condition)
     if isinstance(instruction, Branch):
         bodies = (instruction.if_true, instruction.true_results), (instruction.if_false, instruction.false_results)
-        return max(_most(_Moments(body, results, results, (), (), shown_memory(body))) for body, results in bodies)
+        return max(_beside(body, results) for body, results in bodies)
     if moves_elements(instruction) and len(instruction.inputs[0].slice_shape) == 1:
         # Arrays that are cut out of a vector lie by rows, one after the other.
         return max((bytes_by_rows(v) for v in instruction.outputs if len(v.slice_shape) > 1), default=0)
     if isinstance(instruction, Compute) and instruction.facts.scatters_elements:
         return _bytes(instruction.outputs)
     return 0
+
+
+def _beside(instructions: Sequence[Instruction], results: Sequence[Value]) -> int:
+    """Returns the most memory that a list of instructions needs beside the values from outside."""
+    return _most(_Moments(instructions, results, results, (), (), shown_memory(instructions)))
 
 
 def _shorter(body: Sequence[Instruction], part: Value) -> int | None:

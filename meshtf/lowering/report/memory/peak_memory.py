@@ -205,7 +205,8 @@ def _bodies(instruction: Instruction) -> list[tuple[Sequence[Instruction], Seque
     """Returns the lists of instructions nested in one, each with the values that it is given."""
     if isinstance(instruction, Loop):
         # A carried value enters an iteration in the memory that its result has after the last one.
-        return [(instruction.body, [s.part for s in instruction.sliced])]
+        condition = () if instruction.condition is None else instruction.condition.instructions
+        return [(instruction.body, [s.part for s in instruction.sliced]), (condition, ())]
     if isinstance(instruction, Branch):
         return [(instruction.if_true, ()), (instruction.if_false, ())]
     return []

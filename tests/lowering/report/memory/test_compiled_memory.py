@@ -53,6 +53,17 @@ def test_a_chain_takes_the_place_of_what_it_reads_last() -> None:
 
 
 @pytest.mark.quick
+def test_what_the_condition_of_a_loop_makes_is_counted() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        goes_on = lambda y: mtf.reduce_sum(product(y)) < 9.0  # noqa: E731
+        return mtf.while_loop(goes_on, lambda y: [y + 1.0], [x])[0]
+
+    plan = plan_of(program)
+    assert peak_memory(plan).total >= X + WEIGHT + X + Y
+    assert compiled_peak_memory(plan).total >= X + WEIGHT + X + Y
+
+
+@pytest.mark.quick
 def test_slices_that_a_loop_reads_are_copied_and_what_it_stacks_is_not() -> None:
     def step(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
         return carried, [product(parts[0])]
