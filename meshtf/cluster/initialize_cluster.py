@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +22,8 @@ from meshtf.cluster.environments import addresses_from
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
+from meshtf.number_checks import is_number, is_seed
+from meshtf_programs.addresses import LARGEST_PORT
 
 
 @says_where
@@ -69,9 +72,11 @@ def initialize_cluster(
       ...     print(str(error).splitlines()[0])
       initialize_cluster: process 2 does not exist: there are 2, counted from 0
     """
-    for name, seconds in (("join", join_timeout_seconds), ("heartbeat", heartbeat_timeout_seconds)):
-        if not seconds > 0:
-            raise ClusterError(f"{name}_timeout_seconds must be positive, and is {seconds}")
+    _check_kinds(
+        seconds={"join_timeout_seconds": join_timeout_seconds, "heartbeat_timeout_seconds": heartbeat_timeout_seconds},
+        numbers={"process_index": process_index, "num_processes": num_processes, "listen_port": listen_port},
+        token=token,
+    )
     processes = _processes(addresses, process_index, leader, num_processes)
     check_not_started()
     joined = rendezvous(processes, JoinOptions(token or processes.token, join_timeout_seconds, _facts(), listen_port))
@@ -97,15 +102,28 @@ def initialize_cluster(
     return cluster
 
 
+def _check_kinds(*, seconds: Mapping[str, object], numbers: Mapping[str, Any], token: object) -> None:
+    """Raises ClusterError for an argument of a wrong kind, such as the text of an environment variable."""
+    for name, value in seconds.items():
+        if not is_number(value) or value <= 0:
+            raise ClusterError(f"{name} must be a positive number, and is {value!r}")
+    for name, value in numbers.items():
+        if value is not None and not is_seed(value):
+            raise ClusterError(f"{name} must be a whole number, and is {value!r}")
+    port = numbers["listen_port"]
+    if port is not None and not 0 < port <= LARGEST_PORT:
+        raise ClusterError(f"listen_port must be from 1 to {LARGEST_PORT}, and is {port}")
+    if not isinstance(token, str):
+        raise ClusterError(f"token must be a text, and is of type {type(token).__name__}")
+
+
 def _processes(
     addresses: Sequence[str] | None, process_index: int | None, leader: str | None, num_processes: int | None
 ) -> ProcessAddresses:
     source = "initialize_cluster"
     if addresses is not None:
-        if isinstance(addresses, str):
-            raise ClusterError(
-                f'addresses must be a list, one "host:port" for each process, not the text {addresses!r}'
-            )
+        if isinstance(addresses, str) or not isinstance(addresses, Sequence | np.ndarray):
+            raise ClusterError(f'addresses must be a list, one "host:port" for each process, not {addresses!r}')
         if process_index is None:
             raise ClusterError("addresses say where the processes are; process_index must say which this one is")
         if leader not in (None, *addresses[:1]) or num_processes not in (None, len(addresses)):

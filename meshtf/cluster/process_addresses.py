@@ -90,10 +90,10 @@ def resolved(address: str, source: str) -> tuple[str, int]:
     place = parsed_address(address, source)
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name is encoded for the DNS, which limits the length of its parts
         raise ClusterError(
-            f"{source}: the host of {address} is unknown here ({error.strerror or error}); give a name that this "
-            f"machine resolves, or a numeric address"
+            f"{source}: the host of {address} is unknown here ({getattr(error, 'strerror', None) or error}); give a "
+            f"name that this machine resolves, or a numeric address"
         ) from None
     return numeric_host(min(found, key=lambda one: one[0])[4]), place.port
 

@@ -8,11 +8,13 @@ import logging
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 import meshtf.cluster._rendezvous as module
 from meshtf.cluster._rendezvous import Joined, JoinOptions, rendezvous
+from meshtf.cluster.initialize_cluster import initialize_cluster
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError
 from meshtf_programs.addresses import Address
@@ -141,11 +143,34 @@ def test_another_server_in_the_leaders_place(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_addresses_that_nobody_knows_or_that_are_elsewhere() -> None:
     port = own_ports(1)[0]
-    unknown = ProcessAddresses.listed([f"127.0.0.1:{port}", "no-such-host.invalid:4000"], 0, "TF_CONFIG")
+    names = ("no-such-host.invalid", "two..dots", "long" * 20)
+    unknown = [ProcessAddresses.listed([f"127.0.0.1:{port}", f"{name}:4000"], 0, "TF_CONFIG") for name in names]
     elsewhere = ProcessAddresses.listed([f"192.0.2.1:{port}", f"192.0.2.2:{port}"], 0, "TF_CONFIG")
-    found = joined((unknown, options()))[0], joined((elsewhere, options()))[0]
-    assert "TF_CONFIG: the host of no-such-host.invalid:4000 is unknown here" in str(found[0])
-    assert "192.0.2.1 is not an address of this machine" in str(found[1])
+    for name, one in zip(names, unknown, strict=True):
+        assert f"TF_CONFIG: the host of {name}:4000 is unknown here" in str(joined((one, options()))[0])
+    assert "192.0.2.1 is not an address of this machine" in str(joined((elsewhere, options()))[0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"process_index": "0"}, "process_index must be a whole number, and is '0'"),
+        ({"num_processes": 2.0}, "num_processes must be a whole number, and is 2.0"),
+        ({"listen_port": 70_000}, "listen_port must be from 1 to 65535, and is 70000"),
+        ({"token": b"secret"}, "token must be a text, and is of type bytes"),
+        ({"join_timeout_seconds": "30"}, "join_timeout_seconds must be a positive number, and is '30'"),
+        (
+            {"heartbeat_timeout_seconds": float("inf")},
+            "_seconds must be a positive number, and is inf",
+        ),
+        ({"addresses": {"127.0.0.1:4000"}}, "addresses must be a list, .* not {'127.0.0.1:4000'}"),
+        ({"addresses": "127.0.0.1:4000"}, "addresses must be a list, .* not '127.0.0.1:4000'"),
+    ],
+)
+def test_arguments_of_another_kind(wrong: dict[str, Any], words: str) -> None:
+    """As texts of environment variables are, which a user hands on."""
+    with pytest.raises(ClusterError, match=words):
+        initialize_cluster(**{"addresses": ["127.0.0.1:4000"], "process_index": 0, **wrong})
 
 
 def test_another_token() -> None:
