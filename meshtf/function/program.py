@@ -269,9 +269,11 @@ class Function:
     def start(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Starts the program. Returns a function that waits for the results, and raises the errors of the call.
 
-        On a TPU, real or virtual, the cores work while the host continues. If you start a step or two ahead, the cores
-        never wait for the host. Elsewhere the step is complete when `start` returns. If a check of a step fails, the
-        steps that were started after it fail as well and assign nothing.
+        On a GPU or a TPU, real or virtual, the cores work while the host continues. If you start a step or two ahead,
+        the cores never wait for the host. If a check of a step fails, the steps that were started after it fail as well
+        and assign nothing. A step with inputs of other sizes, or of another program with the same variables, waits for
+        those before it when it starts, and raises their error. Elsewhere the step is complete when `start` returns, and
+        later steps do not depend on its checks.
 
         Raises:
           FeedError, DeviceError: as for a call.

@@ -40,7 +40,8 @@ class Program(Protocol):
     def start(self, feeds: Sequence[tf.Tensor | np.ndarray], *, may_change: bool = True) -> Callable[[], Results]:
         """Starts a run, outside of a tf.function, and returns a function that waits for its results.
 
-        If a check fails, runs that were started later also assign nothing, and fail with the same check.
+        If a check fails after this has returned, runs that were started later also assign nothing, and fail with the
+        same check.
 
         Args:
           feeds: whole arrays, in the order of `plan.feeds`.

@@ -315,6 +315,8 @@ class Cores:
         chunks: InputChunks | None,
     ) -> None:
         self._client, self._devices, self._check, self._chunks = client, devices, check, chunks
+        self.last_checked: Callable[[], Any] = lambda: None
+        """Returns the last started program that has checks, or None."""
         self._joining: dict[tuple[tuple[int, ...], np.dtype], Executable] = {}
         self._local = [d for d in devices if d.process_index == client.process_index()]
         mesh = Mesh(np.array(devices), ("core",))

@@ -58,6 +58,7 @@ class PjrtProgram:
         If a check of a run fails, the runs that were started after it assign nothing either, and fail in the same way.
         """
         program, assigned = self._compiled
+        self._heed_another_program()
         pieces = [self._fed(number, x, may_change) for number, x in enumerate(feeds)]
         # A run receives the index of the check that failed in the run before it, and assigns nothing if there is one.
         if self._none_failed is None:
@@ -76,8 +77,24 @@ class PjrtProgram:
             for position in sources:
                 self._cores.send(x, position)
         if self._plan.checks:
-            self._earlier = results[count]
+            self._earlier, self._cores.last_checked = results[count], weakref.ref(self)
         return functools.partial(self._awaited, results[:count], results[count], self._failures_seen, arguments)
+
+    def _heed_another_program(self) -> None:
+        """Raises the error of a check that failed in the last run of another program, if both share a variable.
+
+        Only runs of one program receive the failures of the runs before them. So this waits for that run.
+        """
+        other = self._cores.last_checked()
+        if other is None or other is self or other._earlier is None:
+            return
+        if {*map(id, self._variables)}.isdisjoint(map(id, other._variables)):
+            return
+        index = int(self._cores.first(other._earlier))
+        other._earlier = None
+        if index != NO_CHECK_FAILED:
+            other._failures_seen += 1
+            raise other._plan.checks[index].failure()
 
     def _awaited(
         self, fetches: Sequence[CoreArray], failed: CoreArray, seen_before: int, arguments: list[CoreArray]

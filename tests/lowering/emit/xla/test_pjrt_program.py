@@ -105,6 +105,28 @@ def test_a_run_without_results_is_waited_for() -> None:
     np.testing.assert_array_equal(step.variables["held"], np.ones([512, 512]))
 
 
+def test_after_a_failed_check_steps_of_other_sizes_assign_nothing_either() -> None:
+    """They are other programs, with the same variables. A program with variables of its own goes on."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        total = mtf.get_variable("total", "columns:4", initializer=mtf.zeros)
+        return mtf.assign_add(total, mtf.check_finite(mtf.reduce_sum(x, reduced_dim="batch")))
+
+    mesh_impl, inputs = mtf.GpuMeshImpl("all:2", "batch:all"), {"x": mtf.f32["batch columns:4"]}
+    step, unrelated = mtf.function(program, mesh_impl, inputs), mtf.function(program, mesh_impl, inputs)
+    two, four = np.ones([2, 4], np.float32), np.ones([4, 4], np.float32)
+    step.start(x=np.nan * two)
+    other = unrelated.start(x=two)
+    failing = step.start(x=two)
+    with pytest.raises(NonFiniteError):
+        step.start(x=four)
+    np.testing.assert_array_equal(step.variables["total"], np.zeros(4))
+    with pytest.raises(NonFiniteError):
+        failing()
+    np.testing.assert_array_equal(other(), np.full(4, 2.0))
+    np.testing.assert_array_equal([step.start(x=x)() for x in (four, two)], [[4.0] * 4, [6.0] * 4])
+
+
 def test_a_result_of_one_element_keeps_its_sign() -> None:
     """TensorFlow has one tensor for Python's 0.0, and takes -0.0 for it."""
     step = mtf.function(lambda x: -x, mtf.GpuMeshImpl("all:1", ""), {"x": mtf.TensorSpec([])})
