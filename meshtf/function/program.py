@@ -273,7 +273,8 @@ class Function:
         the cores never wait for the host. If a check of a step fails, the steps that were started after it fail as well
         and assign nothing. A step with inputs of other sizes, or of another program with the same variables, waits for
         those before it when it starts, and raises their error. Elsewhere the step is complete when `start` returns, and
-        later steps do not depend on its checks.
+        later steps do not depend on its checks. Summaries are written when the results are waited for, if there is a
+        writer then, with the writer's step at the start.
 
         Raises:
           FeedError, DeviceError: as for a call.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,6 +85,8 @@ def _registered(name: str, x: Tensor, write: Callable[..., Any]) -> Tensor:
 def wanted_summaries(graph: Graph) -> list[Summary]:
     """The graph's summaries, if there is a writer for them. Inside a tf.function, the writer must also have a step.
 
+    They will be written with the writer's present step, although a later step may start before they have values.
+
     Raises:
       UsageError: the writer has no step.
     """
@@ -91,18 +94,21 @@ def wanted_summaries(graph: Graph) -> list[Summary]:
         return []
     if tf.executing_eagerly() and not tf.summary.should_record_summaries():  # false without a writer
         return []
-    if tf.summary.experimental.get_step() is None:
+    step = tf.summary.experimental.get_step()
+    if step is None:
         if not tf.executing_eagerly():
             return []
         raise UsageError(
             f'program "{graph.name}" has summaries, and the writer has no step; give it one, as in '
             f"`with writer.as_default(step=...)`\n  at {user_site()}"
         )
-    return list(graph.summaries.values())
+    if tf.executing_eagerly():
+        step = int(step)  # a variable may count on
+    return [dataclasses.replace(s, write=functools.partial(s.write, step=step)) for s in graph.summaries.values()]
 
 
 def write_summaries(summaries: Sequence[Summary], values: Sequence[tf.Tensor]) -> None:
-    """Writes summaries with the writer's step.
+    """Writes summaries, if there is still a writer.
 
     Raises:
       UsageError: TensorBoard, which implements the format, is not installed.

@@ -55,6 +55,18 @@ def test_summaries_are_written_under_a_writer_and_only_there(tmp_path: Path) -> 
     assert step.variables["count"] == 3  # the step itself runs once, with summaries or without
 
 
+def test_started_steps_are_written_with_the_steps_of_their_starts(tmp_path: Path) -> None:
+    step, count = program(), tf.Variable(0, dtype=tf.int64)
+    with tf.summary.create_file_writer(str(tmp_path)).as_default(step=count):
+        started = []
+        for n in range(2):
+            started.append(step.start(n * X))
+            count.assign_add(1)
+        for wait in started:
+            wait()
+    assert [(at, float(total)) for at, total in events(tmp_path)["layer/total"]] == [(0, 0.0), (1, X.sum())]
+
+
 def test_a_writer_without_a_step_is_told_so(tmp_path: Path) -> None:
     step = program()
     writer = tf.summary.create_file_writer(str(tmp_path))
