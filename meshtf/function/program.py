@@ -161,7 +161,7 @@ class Function:
         `input_slices()`.
 
         Raises:
-          FeedError: if a part has other sizes than its slices, or belongs to no input.
+          FeedError: if a part has other sizes than its slices, or another dtype, or belongs to no input.
         """
         return whole_inputs(parts, self.input_slices(), self._execution.plan)
 

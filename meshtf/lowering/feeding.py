@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import user_site
-from meshtf.errors import FeedError, nearest
+from meshtf.errors import FeedError, MeshtfError, nearest
 from meshtf.graph.graph import Graph
 from meshtf.host_array import host_array
 from meshtf.ops.inputs.placeholder import InputOperation
@@ -43,9 +43,9 @@ def check_feeds(
             faults.append(f'input "{operation.name}" [{tensor.shape}] {tensor.dtype.name} is missing')
             continue
         try:
-            fit = _fit(value, tensor.dtype, tensor.shape.to_integer_list)
+            fit = fitted(value, tensor.dtype, tensor.shape.to_integer_list)
             arrays.append(fit if keeps_arrays else tf.convert_to_tensor(fit))
-        except _Unfit as fault:
+        except UnfitError as fault:
             faults.append(f'input "{operation.name}" must be [{tensor.shape}] {tensor.dtype.name}, and {fault}')
     if faults:
         raise FeedError("\n  ".join([f'program "{program}" was given wrong inputs:', *faults, f"at {user_site()}"]))
@@ -70,12 +70,12 @@ def inputs_of(plan: Plan) -> list[InputOperation]:
     return [feed.operation for feed in plan.feeds if isinstance(feed.operation, InputOperation)]
 
 
-class _Unfit(Exception):  # noqa: N818
+class UnfitError(Exception):
     """Says why a value cannot be an input."""
 
 
-def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
-    """The value as an array. Python numbers take the input's dtype; arrays must have it."""
+def fitted(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
+    """The value as an array. Python numbers take the input's dtype; arrays must have it. Else raises UnfitError."""
     # A value that fits returns at once, since each step of a small program waits for this check.
     if type(value) is np.ndarray and value.dtype == dtype.as_numpy_dtype and value.shape == tuple(sizes):
         return value
@@ -84,17 +84,17 @@ def _fit(value: Any, dtype: tf.DType, sizes: list[int]) -> Fed:
     if isinstance(value, tf.Variable):
         value = tf.convert_to_tensor(value)
     elif tf.is_tensor(value) and not isinstance(value, tf.Tensor):
-        raise _Unfit(f"is a {type(value).__name__}; make it dense first")
+        raise UnfitError(f"is a {type(value).__name__}; make it dense first")
     elif not isinstance(value, np.ndarray | np.generic | tf.Tensor):
         value = _array_of_numbers(value, dtype)
     if isinstance(value, np.ma.MaskedArray):
-        raise _Unfit("is a masked array; fill its masked elements first, as in x.filled(0)")
+        raise UnfitError("is a masked array; fill its masked elements first, as in x.filled(0)")
     if tuple(sizes) != value.shape and not tf.TensorShape(value.shape).is_compatible_with(sizes):
-        raise _Unfit(f"has shape {list(value.shape)}")
+        raise UnfitError(f"has shape {list(value.shape)}")
     if value.dtype != dtype:
         given = value.dtype.name
         cast = f"tf.cast(x, tf.{dtype.name})" if isinstance(value, tf.Tensor) else f"x.astype({dtype.name!r})"
-        raise _Unfit(f"has dtype {given}; convert it, as in {cast}")
+        raise UnfitError(f"has dtype {given}; convert it, as in {cast}")
     if isinstance(value, tf.Tensor):
         known = tf.TensorShape(value.shape).is_fully_defined()  # its shape may be unknown inside a user's tf.function
         return value if known else tf.ensure_shape(value, sizes)
@@ -109,13 +109,19 @@ def _array_of_numbers(value: Any, dtype: tf.DType) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise _Unfit(f"is a {type(value).__name__} that is not an array: its parts differ in length") from None
+        raise UnfitError(f"is a {type(value).__name__} that is not an array: its parts differ in length") from None
+    except MeshtfError:  # of a tensor of the language
+        raise
+    except (TypeError, RuntimeError) as error:  # as of PyTorch's tensors on a GPU
+        raise UnfitError(f"is a {type(value).__name__} that does not become an array: {error}") from None
+    if array.dtype == dtype.as_numpy_dtype:
+        return array
     if array.dtype.kind not in "biufc":
-        raise _Unfit(f"is a {type(value).__name__} of {array.dtype}, not an array of numbers")
+        raise UnfitError(f"is a {type(value).__name__} of {array.dtype}, not an array of numbers")
     if array.size and array.dtype.kind not in _kinds(dtype):
-        raise _Unfit(f"has {array.dtype.name} values")
+        raise UnfitError(f"has {array.dtype.name} values")
     if dtype.is_integer and array.size and not (dtype.min <= array.min() and array.max() <= dtype.max):
-        raise _Unfit(f"has values from {array.min()} to {array.max()}, beyond {dtype.name}")
+        raise UnfitError(f"has values from {array.min()} to {array.max()}, beyond {dtype.name}")
     return array.astype(dtype.as_numpy_dtype)
 
 

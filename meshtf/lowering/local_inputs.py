@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from meshtf.errors import FeedError
+from meshtf.host_array import host_array
+from meshtf.lowering.feeding import UnfitError, fitted
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan, Value
@@ -43,25 +46,27 @@ def _box(fed: Value, plan: Plan, cores: Sequence[int]) -> InputSlice:
     return tuple(slice(min(a, b), b) for a, b in zip(starts, stops, strict=True))
 
 
-def whole_inputs(parts: Mapping[str, np.ndarray], boxes: Mapping[str, InputSlice], plan: Plan) -> dict[str, np.ndarray]:
+def whole_inputs(parts: Mapping[str, Any], boxes: Mapping[str, InputSlice], plan: Plan) -> dict[str, np.ndarray]:
     """Arrays of the inputs' whole sizes, which hold these parts in their boxes, and zeros elsewhere.
 
     Raises:
-      FeedError: if a part does not have its box's sizes, or belongs to no input.
+      FeedError: if a part does not have its box's sizes or its input's dtype, or belongs to no input.
     """
     feeds = _fed(plan)
     whole = {}
     for name, part in parts.items():
         if name not in feeds:
             raise FeedError(f'no input "{name}"; the inputs that the program reads are: {", ".join(feeds) or "none"}')
-        sizes = tuple(box.stop - box.start for box in boxes[name])
-        if np.shape(part) != sizes:
-            shape = feeds[name].shape
+        sizes = [box.stop - box.start for box in boxes[name]]
+        shape, dtype = feeds[name].shape, feeds[name].dtype
+        try:
+            fit = fitted(part, dtype, sizes)
+        except UnfitError as fault:
             box = ", ".join(f"{d.name} {b.start} to {b.stop}" for d, b in zip(shape, boxes[name], strict=True))
             raise FeedError(
-                f'of input "{name}" [{shape}], this process feeds {box}: an array of shape {list(sizes)}, and not '
-                f"{list(np.shape(part))}"
-            )
-        whole[name] = np.zeros(feeds[name].shape.to_integer_list, np.asarray(part).dtype)
-        whole[name][boxes[name]] = part
+                f'of input "{name}" [{shape}], this process feeds {box}: an array of {dtype.name} of shape {sizes}; '
+                f"the part {fault}"
+            ) from None
+        whole[name] = np.zeros(shape.to_integer_list, dtype.as_numpy_dtype)
+        whole[name][boxes[name]] = host_array(fit)
     return whole

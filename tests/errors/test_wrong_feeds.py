@@ -23,6 +23,14 @@ STEP = mtf.function(
     name="step",
 )
 
+
+class OnAGpu:
+    """Becomes no array, as a tensor of PyTorch that is on a GPU."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise TypeError("it is on cuda:0")
+
+
 # fmt: off
 WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("missing", lambda: STEP(x=ARRAY),
@@ -73,6 +81,14 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      FeedError, 'input "x" must be [batch:4] float32, and is a set of object, not an array of numbers'),
     ("masked", lambda: STEP(x=np.ma.array(ARRAY, mask=[1, 0, 0, 0]), ids=IDS),
      FeedError, 'input "x" must be [batch:4] float32, and is a masked array; fill its masked elements'),
+    ("no array", lambda: STEP(x=OnAGpu(), ids=IDS),
+     FeedError, 'input "x" must be [batch:4] float32, and is a OnAGpu that does not become an array: it is on cuda:0'),
+    ("masked part", lambda: STEP.local_inputs(x=np.ma.array(ARRAY, mask=[1, 0, 0, 0])),
+     FeedError, 'batch 0 to 4: an array of float32 of shape [4]; the part is a masked array; fill its masked elements'),
+    ("ragged part", lambda: STEP.local_inputs(x=[[1.0], [1.0, 2.0]]),
+     FeedError, 'of input "x" [batch:4], this process feeds batch 0 to 4: an array of float32 of shape [4]; the part'),
+    ("sparse part", lambda: STEP.local_inputs(x=tf.sparse.from_dense(ARRAY)),
+     FeedError, "the part is a SparseTensor; make it dense first"),
     ("numpy structured", lambda: STEP(x=np.zeros(4, [("a", "f4")]), ids=IDS),
      FeedError, 'input "x" must be [batch:4] float32, and has dtype void32; convert it, as'),
     ("datetime", lambda: STEP(x=np.zeros(4, "datetime64[s]"), ids=IDS),

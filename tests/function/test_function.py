@@ -147,6 +147,7 @@ def test_what_can_be_fed(value: Any) -> None:
         (tf.int64, [1 << 40, 2, 3, 4]),
         (tf.bool, [True, False, True, True]),
         (tf.bfloat16, [1, 2.5, 3, 4]),
+        (tf.bfloat16, [*np.array([1, 2.5, 3, 4], tf.bfloat16.as_numpy_dtype)]),
         (tf.float16, [1, 2.5, 3, 4]),
         (tf.float64, [1, 2.5, 3, 4]),
         (tf.complex64, [1, 2.5j, 3, 4]),
@@ -156,9 +157,10 @@ def test_what_can_be_fed(value: Any) -> None:
 def test_an_input_comes_back_as_it_was(dtype: tf.DType, value: list[Any]) -> None:
     specs = {"x": mtf.TensorSpec("batch:4", dtype)}
     for layout in ("", "batch:rows", "batch:cols+rows"):
-        same = mtf.function(lambda x: x, mesh_of_four(layout), inputs=specs)(value)
-        assert same.dtype == dtype
-        np.testing.assert_array_equal(same, np.array(value, dtype.as_numpy_dtype))
+        step = mtf.function(lambda x: x, mesh_of_four(layout), inputs=specs)
+        for same in (step(value), step(**step.local_inputs(x=value))):
+            assert same.dtype == dtype
+            np.testing.assert_array_equal(same, np.array(value, dtype.as_numpy_dtype))
 
 
 def test_inputs_that_are_not_used_are_still_checked() -> None:
