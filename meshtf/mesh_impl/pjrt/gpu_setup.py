@@ -18,12 +18,28 @@ from meshtf.errors import counted
 _CUDA_RELEASES = (12, 13)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _LONGEST_FACT = 600
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 _NO_GPU = """\
 a GPU was asked for, and none can be used: {fact}.
 {remedy}
 To run the program on virtual GPUs, on this machine's processors, call mtf.virtual_gpus({size}) before the first \
 mesh; to plan it for GPUs that are elsewhere, use mtf.PlanMeshImpl."""
+
+_REMEDIES = {
+    ("OUT_OF_MEMORY", "RESOURCE_EXHAUSTED", "out of memory"): """\
+Another process has the GPU's memory (`nvidia-smi` lists them): end it, or give each process a share, as \
+memory_fraction=0.4.""",
+    ("DEVICE_UNAVAILABLE", "busy or unavailable"): """\
+Another process has the GPU for itself (`nvidia-smi` lists them): end it, or wait for its end.""",
+    ("SYSTEM_NOT_READY",): """\
+GPUs with NVSwitch need NVIDIA's fabric manager: `systemctl start nvidia-fabricmanager`.""",
+    ("DRIVER_MISMATCH",): """\
+The driver's library and its kernel module are of different releases, as after an update: restart the machine.""",
+    ("Unknown backend",): """\
+JAX opens only the platforms of JAX_PLATFORMS or `jax_platforms`: unset it, or add cuda to it.""",
+}
+"""What to do about an error that has one of these texts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +52,7 @@ class GpuSetup:
       visible: the value of CUDA_VISIBLE_DEVICES; None if it is not set.
       plugins: the release of jax of each installed plugin, by its release of CUDA.
       jaxlib: the installed release of jaxlib.
+      driver_error: CUDA's name of the error with which the driver does not start; empty if it starts.
     """
 
     driver: tuple[int, int] | None
@@ -43,11 +60,12 @@ class GpuSetup:
     visible: str | None
     plugins: Mapping[int, str]
     jaxlib: str
+    driver_error: str = ""
 
     @classmethod
     def of_this_machine(cls) -> GpuSetup:
         """Reads the driver's library, the environment, and the installed packages."""
-        driver, gpus = _asked_driver()
+        driver, gpus, driver_error = _asked_driver()
         plugins = {cuda: _installed(f"jax-cuda{cuda}-plugin") for cuda in _CUDA_RELEASES}
         return cls(
             driver=driver,
@@ -55,6 +73,7 @@ class GpuSetup:
             visible=os.environ.get(_VISIBLE),
             plugins={cuda: release for cuda, release in plugins.items() if release},
             jaxlib=_installed("jaxlib"),
+            driver_error=driver_error,
         )
 
     def why_none(self, error: str, size: int) -> str:
@@ -75,6 +94,8 @@ class GpuSetup:
         if self.driver[0] < min(_CUDA_RELEASES):
             fact = f"the NVIDIA driver is too old; it supports CUDA {release}, and {min(_CUDA_RELEASES)}.0 is the least"
             return fact, "Install a newer driver."
+        if self.driver_error:
+            return f"the NVIDIA driver does not start: {self.driver_error}", _remedy_of(self.driver_error)
         if not self.gpus:
             if self.visible is not None:
                 return f"{_VISIBLE}={self.visible!r} hides every GPU", f"Unset it, or give numbers, as {_VISIBLE}=0,1."
@@ -101,15 +122,9 @@ class GpuSetup:
 
 
 def _remedy_of(error: str) -> str:
-    """The remedy for an error of the runtime itself."""
-    if any(sign in error for sign in ("OUT_OF_MEMORY", "RESOURCE_EXHAUSTED", "out of memory")):
-        return (
-            "Another process has the GPU's memory (`nvidia-smi` lists them): end it, or give each process a share, as "
-            "memory_fraction=0.4."
-        )
-    if any(sign in error for sign in ("DEVICE_UNAVAILABLE", "busy or unavailable")):
-        return "Another process has the GPU for itself (`nvidia-smi` lists them): end it, or wait for its end."
-    return "`nvidia-smi` says whether the GPU is well."
+    """The remedy for an error of the driver or of the runtime itself."""
+    remedies = (remedy for signs, remedy in _REMEDIES.items() if any(sign in error for sign in signs))
+    return next(remedies, "`nvidia-smi` says whether the GPU is well.")
 
 
 def _installed(package: str) -> str:
@@ -120,18 +135,21 @@ def _installed(package: str) -> str:
         return ""
 
 
-def _asked_driver() -> tuple[tuple[int, int] | None, int | None]:
-    """The CUDA release that the driver supports, and the number of GPUs; None if there is no driver.
+def _asked_driver() -> tuple[tuple[int, int] | None, int | None, str]:
+    """The CUDA release that the driver supports, the number of GPUs, and the error with which it does not start.
 
-    The names below are functions of CUDA's driver API.
+    Release and number are None if there is no driver. The names below are functions of CUDA's driver API.
     """
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return None, None
-    number, count = ctypes.c_int(), ctypes.c_int()
-    if library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)):
+        return None, None, ""
+    number, count, name, error = ctypes.c_int(), ctypes.c_int(), ctypes.c_char_p(), ""
+    if status := library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)):
         count.value = 0
+        if status != _NO_DEVICE:
+            library.cuGetErrorName(status, ctypes.byref(name))
+            error = name.value.decode() if name.value else f"error {status}"
     if library.cuDriverGetVersion(ctypes.byref(number)):
-        return None, None
-    return (number.value // 1000, number.value % 1000 // 10), count.value
+        return None, None, ""
+    return (number.value // 1000, number.value % 1000 // 10), count.value, error
