@@ -14,6 +14,7 @@ from meshtf.host_array import host_array
 from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED, checked_fetches
 from meshtf.lowering.emit.xla.hlo import kept_slices
 from meshtf.mesh_impl.mesh_impl import Results
+from meshtf.mesh_impl.pjrt.uninterrupted import uninterrupted
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Feed, Plan, Value
@@ -65,10 +66,11 @@ class PjrtProgram:
             self._none_failed = self._on_every_core(np.array(NO_CHECK_FAILED, np.int32))
         earlier = self._none_failed if self._earlier is None else self._earlier
         arguments = [*pieces, earlier, *(v.array for v in self._variables)]
-        results = program.start(arguments)
-        # The program has taken the buffers of these variables, and returns others in their place.
-        for number, variable in assigned.items():
-            variable.array = results[number]
+        with uninterrupted():
+            results = program.start(arguments)
+            # The program has taken the buffers of these variables, and returns others in their place.
+            for number, variable in assigned.items():
+                variable.array = results[number]
         # The results that the host will read are sent at once, while later runs start.
         count = len(self._plan.fetches)
         if self._awaits_checks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import jax
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import NonFiniteError
-from meshtf.mesh_impl.pjrt.pjrt import Cores
+from meshtf.mesh_impl.pjrt.pjrt import Cores, Executable
 
 LENGTH = 1 << 20
 
@@ -125,6 +126,31 @@ def test_after_a_failed_check_steps_of_other_sizes_assign_nothing_either() -> No
         failing()
     np.testing.assert_array_equal(other(), np.full(4, 2.0))
     np.testing.assert_array_equal([step.start(x=x)() for x in (four, two)], [[4.0] * 4, [6.0] * 4])
+
+
+def test_an_interrupt_leaves_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes their buffers. If it did not put others in their place, the next step would crash the process."""
+    step = mtf.function(lambda x: mtf.assign_add(mtf.get_variable("w", x.shape, initializer=mtf.ones), x),
+                        mtf.GpuMeshImpl("all:2", "n:all"), {"x": mtf.TensorSpec("n:4")})  # fmt: skip
+    x = np.ones(4, np.float32)
+    step(x=x)
+    start = Executable.start
+
+    def interrupted(self: Executable, arguments: list[jax.Array]) -> list[jax.Array]:
+        results = start(self, arguments)
+        signal.raise_signal(signal.SIGINT)
+        return results
+
+    monkeypatch.setattr(Executable, "start", interrupted)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            step(x=x)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(step.variables["w"], 3 * x)
+    np.testing.assert_array_equal(step(x=x), 4 * x)
 
 
 def test_a_result_of_one_element_keeps_its_sign() -> None:
