@@ -13,7 +13,7 @@ from pathlib import Path
 from meshtf_programs.nearest import nearest
 from meshtf_programs.user_paths import user_path
 
-_LINE = 118
+_LINE, _LEAST_REMARK = 118, 20
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def listed_configurations(own_folder: Path) -> str:
 
     A line has the name, the file's description of itself, and the files that it includes.
     """
-    own = sorted(own_folder.glob("*.gin"))
+    own = sorted(path for path in own_folder.glob("*.gin") if path.is_file())
     brought_along = [path for path in sorted(packaged_folder().glob("*.gin")) if path not in own]
     width = max(len(path.name) for path in [*own, *brought_along])
     return "".join(f"{_listed(path, width)}\n" for path in [*own, *brought_along])
@@ -87,7 +87,7 @@ def _listed(path: Path, width: int) -> str:
     includes = re.findall(r"""^include\s+['"](.+?)['"]""", text, re.MULTILINE)
     after = f"  (from {', '.join(includes)})" if includes else ""
     about = " ".join(line.removeprefix("# ") for line in remarks)
-    shown = textwrap.shorten(about, _LINE - width - len(after), placeholder=" ...")
+    shown = textwrap.shorten(about, max(_LEAST_REMARK, _LINE - width - len(after)), placeholder=" ...")
     return f"{path.name:<{width}}  {shown}{after}".rstrip()
 
 

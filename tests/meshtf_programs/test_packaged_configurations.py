@@ -27,10 +27,14 @@ def test_experiments_are_listed_with_a_line_each(
         '# A variant.\n# With more steps.\n\n# Of no matter.\ninclude "gpt2.gin"\nx = 1\n'
     )
     (tmp_path / "bare.gin").write_text("x = 1\n")
+    (tmp_path / "folder.gin").mkdir()
+    (tmp_path / "gone.gin").symlink_to("nowhere")
+    (tmp_path / "of_many.gin").write_text("# Of many.\n" + f'include "{"configs/" * 12}"\n' * 2)
     monkeypatch.chdir(tmp_path)
     assert answer(["meshtf-train", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ["bare.gin", "mine.gin"]
+    assert [line.split()[0] for line in lines[:3]] == ["bare.gin", "mine.gin", "of_many.gin"]
     assert lines[1].split(maxsplit=1)[1] == "A variant. With more steps.  (from gpt2.gin)"
-    assert [line.split()[0] for line in lines[2:]] == sorted(path.name for path in packaged_folder().glob("*.gin"))
-    assert all(len(line) <= 120 and len(line.split()) > 3 for line in lines[2:])
+    assert lines[2].split(maxsplit=1)[1].startswith("Of many.  (from configs/")
+    assert [line.split()[0] for line in lines[3:]] == sorted(path.name for path in packaged_folder().glob("*.gin"))
+    assert all(len(line) <= 120 and len(line.split()) > 3 for line in lines[3:])
