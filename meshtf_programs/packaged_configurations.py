@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 import sys
 import textwrap
@@ -35,7 +36,7 @@ def gin_file_choices(name: str) -> list[Path]:
     """
     by_path = user_path(name)
     own = [] if by_path.is_absolute() or name.startswith((".", "~")) else [packaged_folder() / name]
-    return [path for path in [*own, by_path] if path.is_file()]
+    return [path for path in [*own, by_path] if os.path.isfile(path)]  # Path.is_file raises if the name is too long
 
 
 def no_gin_file(name: str) -> str:
