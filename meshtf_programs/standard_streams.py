@@ -1,7 +1,9 @@
-"""Standard streams that are closed, as a shell's `>&-` or `<&-` closes them, and output that nobody can take."""
+"""Standard streams that are closed, as a shell's `>&-` or `<&-` closes them, and output that nobody can take, or whose
+encoding lacks some characters."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -20,6 +22,14 @@ def open_closed_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it stays open as long as the process runs
+
+
+def escape_unknown_characters() -> None:
+    """Makes standard output show a character that its encoding lacks as an escape, like standard error. Otherwise
+    printing a path or another program's line could fail.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def print_text(text: str) -> int:

@@ -17,7 +17,7 @@ from types import FrameType
 
 from meshtf_programs.launching.launched import MESHTF_LAUNCH
 from meshtf_programs.native_output import NATIVE_OUTPUT, Keeper
-from meshtf_programs.standard_streams import open_closed_streams
+from meshtf_programs.standard_streams import escape_unknown_characters, open_closed_streams
 
 TENSORFLOW_LOGS = "--tensorflow_logs"
 _ERRORS_ALONE = "2"
@@ -94,6 +94,7 @@ def sweep() -> None:
 def launch() -> None:
     """Starts the processes of another program. It needs neither TensorFlow nor flags of its own from absl."""
     open_closed_streams()
+    escape_unknown_characters()
     with _ends_at_signals("meshtf-launch"):
         launcher = importlib.import_module("meshtf_programs.launching.launch")
     launcher.run()
@@ -102,6 +103,7 @@ def launch() -> None:
 def start(program: str) -> None:
     """Imports and runs a program of `meshtf.bin`, if there is work for it."""
     open_closed_streams()
+    escape_unknown_characters()
     name = f"meshtf-{program.replace('_', '-')}"
     with _ends_at_signals(name):
         status = _early_answer(program, sys.argv)

@@ -107,3 +107,10 @@ def run():
     command = [sys.executable, "-c", SLOW.format(folder=str(tmp_path)), f"--gin_file={tmp_path}/x.gin"]
     subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], check=True, capture_output=True, timeout=500)
     assert (tmp_path / "done").exists()
+
+
+def test_a_character_that_the_output_lacks_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = started(tmp_path, 'def run():\n    print("written to: runs/\\u65e5 \\udcff")\n')
+    assert process.communicate(timeout=500) == ("written to: runs/\\u65e5 \\udcff\n", "")
+    assert process.returncode == 0

@@ -138,6 +138,15 @@ def test_a_closed_output_blocks_no_process() -> None:
     assert subprocess.run(script, cwd=TREE, check=False, timeout=500).returncode == 0
 
 
+def test_bytes_that_the_output_cannot_show_end_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    command = [sys.executable, "-c", "from meshtf_programs.start import launch; launch()", "--processes=1"]
+    ended = subprocess.run(
+        [*command, *shell(r"printf 'caf\351\n'; seq 2")], cwd=TREE, check=True, capture_output=True, timeout=500
+    )
+    assert ended.stdout == b"[0] caf\\ufffd\n[0] 1\n[0] 2\n"
+
+
 def test_a_wrong_configuration_is_not_started_again(tmp_path: Path) -> None:
     process = launched("--processes=1", "--max_restarts=9", *shell(f"echo x >> {tmp_path}/starts; exit 2"))
     process.communicate(timeout=500)
