@@ -126,7 +126,10 @@ def _early_answer(program: str, arguments: Sequence[str]) -> int | None:
 
 @contextlib.contextmanager
 def _ends_at_signals(name: str) -> Iterator[None]:
-    """Makes SIGINT and SIGTERM end the process at once. Nothing has begun, and an import could end in any error."""
+    """Makes SIGINT and SIGTERM end the process at once. Nothing has begun, and an import could end in any error.
+
+    A signal that is ignored, as SIGINT is in the background of a script, stays ignored.
+    """
 
     def end(number: int, _: FrameType | None) -> None:
         if NATIVE_OUTPUT.keeper is not None:
@@ -136,7 +139,8 @@ def _ends_at_signals(name: str) -> Iterator[None]:
         os._exit(128 + number)
 
     standard_error = os.dup(2)
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    wanted = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in wanted}
     try:
         yield
     finally:

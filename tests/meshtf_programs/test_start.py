@@ -72,6 +72,16 @@ def test_a_signal_during_the_import_ends_it_without_a_traceback(
     assert (process.returncode, error) == (status, words)
 
 
+def test_a_signal_that_is_ignored_does_not_end_the_import(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    module = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndef run():\n    print('done')\n"
+    try:
+        process = started(tmp_path, module)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.communicate(timeout=500) == ("done\n", "")
+
+
 @pytest.mark.parametrize(("arguments", "noise"), [((), ""), (("--tensorflow_logs",), "I0000 noise\n")])
 def test_the_logs_are_shown_when_they_are_asked_for(arguments: tuple[str, ...], noise: str, tmp_path: Path) -> None:
     module = """
