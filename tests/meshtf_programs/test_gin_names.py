@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from meshtf_programs.command_lines.plan import answer
 from meshtf_programs.gin_names import CONFIGURABLES, UnknownNameError, check_names
 from meshtf_programs.packaged_configurations import packaged_folder, recipes
 from tests.fresh_process import run_fresh
@@ -63,5 +64,7 @@ def test_what_is_not_certain_is_left_to_reading(text: str, tmp_path: Path) -> No
 
 def test_a_runs_own_modules_may_have_any_configurable() -> None:
     check_names([], ["MyModel.width = 3", "Training.optimizer = @MyOptimizer()"])
+    Path("mine.gin").write_text("MyModel.width = 3\n")
+    assert answer(["meshtf-plan", "--model_dir=run", "--gin_file=mine.gin"]) is None
     with pytest.raises(UnknownNameError, match=r"--gin_param='Training.sed = 3': .*\n.*did you mean .seed"):
         check_names([], ["Training.sed = 3"])

@@ -174,9 +174,10 @@ def wrong_value(values: flags.FlagValues, may_be_empty: Collection[str] = _MAY_B
 def _check_names(values: flags.FlagValues) -> None:
     from meshtf_programs.gin_names import UnknownNameError, check_names  # this imports gin, which help does not need
 
+    reads_a_run = "trust_config" in values and values.model_dir is not None  # whose modules may be anything
     try:
         check_names(
-            values.gin_file if "gin_file" in values else [],
+            [] if reads_a_run or "gin_file" not in values else values.gin_file,
             values.gin_param,
             values.recipe if "recipe" in values else None,
         )
