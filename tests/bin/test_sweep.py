@@ -99,6 +99,18 @@ def test_a_signal_stops_the_trials_which_wait_for_the_next_command(tmp_path: Pat
     assert not (tmp_path / "trial_001").exists()
 
 
+def test_a_choice_may_be_a_reference_or_a_macro() -> None:
+    Path("made.gin").write_text(
+        'rates = [0.1, (0.2,)]\nSweep.choices = {"Training.optimizer": [@SgdOptimizer(), @fast/SgdOptimizer()], '
+        '"SgdOptimizer.learning_rate": %rates}\n'
+    )
+    arguments = ["--gin_file=digits_mlp.gin", "--sweep_file=made.gin", "--write_jobs=jobs.sh"]
+    assert sweep.main(["meshtf-sweep", *arguments]) == ExitStatus.DONE
+    first, *_, last = (shlex.split(line)[2:4] for line in Path("jobs.sh").read_text().splitlines())
+    assert first == ["--gin_param=Training.optimizer = @SgdOptimizer()", "--gin_param=SgdOptimizer.learning_rate = 0.1"]
+    assert last[0] == "--gin_param=Training.optimizer = @fast/SgdOptimizer()"
+
+
 MISTAKES: list[tuple[list[object], list[str], str, str]] = [
     ([1], [], 'Sweep.metric = "held_out_los"', 'has the metric "held_out_los", which Sweep.metric names; did you'),
     ([1], [], "Sweep.mode = 3", "Sweep.mode must be"),

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import gin
+from gin import config as gin_config
 
 from meshtf.number_checks import is_integer, is_number
 from meshtf.train.configuration import ConfigurationError, configuration_errors
+from meshtf.train.gin_files.bindings import MACRO, present_bindings
 from meshtf.train.monitoring.metrics import HELD_OUT
 
 _NOTHING = """\
@@ -107,8 +109,27 @@ class Sweep:
 
 def configured_sweep() -> Sweep:
     """Returns the sweep that gin's present configuration describes. Raises ConfigurationError as `Sweep` does."""
+    for binding in present_bindings():
+        if binding.name == "Sweep.choices":
+            gin.bind_parameter(binding.name, _as_written(binding.value))
     with configuration_errors():
         return Sweep()
+
+
+class _Written(str):
+    """A reference as text, such as `@AdamOptimizer()`. Gin would make an object, which no flag of a trial can hold."""
+
+    __repr__ = str.__str__
+
+
+def _as_written(value: Any) -> Any:
+    """Returns a value with macros replaced by their values, and other references by their text."""
+    if isinstance(value, gin_config.ConfigurableReference):
+        is_macro = value.config_key[1] == MACRO
+        return _as_written(gin.query_parameter(f"{value.scoped_selector}.value")) if is_macro else _Written(value)
+    if isinstance(value, dict):
+        return {name: _as_written(each) for name, each in value.items()}
+    return type(value)(map(_as_written, value)) if isinstance(value, list | tuple) else value
 
 
 def _check_range(name: str, ends: Sequence[Any], *, is_log: bool) -> None:
