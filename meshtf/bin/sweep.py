@@ -18,7 +18,7 @@ from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.replaced_file import replace_file
 from meshtf.train.configuration import ConfigurationError, find_gin_file, read_configuration
-from meshtf.train.gin_files.bindings import Parameter
+from meshtf.train.gin_files.bindings import Binding, Parameter, present_bindings
 from meshtf.train.runs.run_folder import RunFolder
 from meshtf.train.runs.signals import stop_request
 from meshtf.train.sweeps.running import SweepRun
@@ -38,6 +38,10 @@ __all__ = ["PROGRAM", "command_line", "main", "run"]
 _LAUNCHED = """\
 meshtf-launch has started this process as one of several, and a sweep starts its trials itself. Start meshtf-sweep
 alone, and give --launch='meshtf-launch --processes=N --', which starts each trial so."""
+
+_NO_TRIAL_READS = """\
+{origin}: {binding} would have no effect: trials do not read the file of --sweep_file. Write it into a file
+of --gin_file, or give it as --gin_param."""
 
 TRAIN = (sys.executable, "-m", "meshtf.bin.train")
 """The command of a trial on this machine."""
@@ -60,7 +64,10 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     check_is_no_device(values.write_jobs, "--write_jobs")
     launch = launch_of(values)
     files, sweep_file = [find_gin_file(name) for name in values.gin_file], find_gin_file(values.sweep_file)
+    read_configuration(files, values.gin_param)
+    known = {binding.origin.text for binding in present_bindings()}
     read_configuration([*files, sweep_file], values.gin_param)
+    check_binds_the_sweep_alone([binding for binding in present_bindings() if binding.origin.text not in known])
     check_overwrites_no_configuration(values.write_jobs, given="--write_jobs")
     sweep = configured_sweep()
     for combination in first_values(sweep):
@@ -89,6 +96,14 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
             return _run(sweep_run, trials, values.jobs)
 
     return run
+
+
+def check_binds_the_sweep_alone(bindings: Sequence[Binding]) -> None:
+    """Raises ConfigurationError for a binding of the sweep's file that is not about the sweep, nor a macro of it."""
+    macros = {reference.config_key[0] for binding in bindings for reference in binding.references}
+    for binding in bindings:
+        if binding.configurable != "Sweep" and not (binding.is_macro and binding.scope in macros):
+            raise ConfigurationError(_NO_TRIAL_READS.format(origin=binding.origin, binding=binding))
 
 
 def _base(values: flags.FlagValues) -> list[str]:
