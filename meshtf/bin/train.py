@@ -47,6 +47,8 @@ _NO_SECONDS = """\
 --search_seconds is for one process, and this is one of several, whose searches would end at different places. Give \
 --search_operations, which ends them all at the same place."""
 
+_NO_SEARCH = "--{flag} has no effect without --layout=auto; leave it out"
+
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
@@ -68,6 +70,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     before = functools.partial(_configuration_before, values, path)
     given = [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, given, before, is_told=not is_left_to_process_0())
+    if chosen is None:
+        _check_has_no_search_flags(values)
     training = configured_training()
     keep_decoding()
     trainer = Trainer(training, mesh_for(values, training))
@@ -115,6 +119,13 @@ def _check_is_for_cluster(values: flags.FlagValues) -> None:
         raise FlagError(_NO_DRY_RUN)
     if values.search_seconds is not None:
         raise FlagError(_NO_SECONDS)
+
+
+def _check_has_no_search_flags(values: flags.FlagValues) -> None:
+    """Raises FlagError for a flag of a search, if there is none."""
+    for flag in ("machine", "search_operations", "search_seconds"):
+        if values[flag].value is not None:
+            raise FlagError(_NO_SEARCH.format(flag=flag))
 
 
 def _configuration_before(values: flags.FlagValues, place: Path | RemoteFolder) -> str | None:

@@ -223,6 +223,8 @@ def test_a_layout_that_was_found_is_kept_by_the_run(tmp_path: Path, capsys: pyte
         ([DIGITS, "--backend=tpu", "--mesh_shape=rows:8;cols:4"], "has 32 cores, and the virtual TPU 8"),
         ([DIGITS, "--backend=tpu", "--virtual=0"], "mtf.virtual_tpu(0): a virtual TPU has from 1 to 4,096 cores"),
         ([DIGITS, "--backend=gpu", "--virtual=0"], "mtf.virtual_gpus(0): a process has from 1 to 4,096 virtual GPUs"),
+        ([DIGITS, "--machine=v5e"], "--machine has no effect without --layout=auto"),
+        ([DIGITS, "--search_seconds=9"], "--search_seconds has no effect without --layout=auto"),
         ([DIGITS, "--virtual=8"], "--virtual=8 is only for --backend=gpu and --backend=tpu, but the backend is cpu"),
         ([DIGITS, "--backend=gpu", "--mesh_shape=rows:4;cols:4"], "has 16 cores, and 8 virtual GPUs are there"),
         ([DIGITS, "--backend=cuda"], "flag --backend=cuda: value should be one of <cpu|gpu|tpu>"),
