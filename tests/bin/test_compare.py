@@ -47,6 +47,14 @@ def cells(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.removeprefix(f"  {name}").split("  ") if cell.strip()]
 
 
+def test_odd_names_of_runs_and_metrics_are_in_the_legend() -> None:
+    """A warning, as of a legend without a line, is an error here."""
+    for name in ("_a", "_$b_{$"):
+        write_run(name, [*LINES, {"step": 20, "held_out_$c_{$": 1.0}])
+    assert status_of("_a", "_$b_{$") == ExitStatus.DONE
+    assert Path("compare.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_runs_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     write_run("runs/a", LINES)
     write_run("runs/b", LINES[:2], num_steps=10)

@@ -20,6 +20,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.loss_curve import smoothed
 from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
+from meshtf.train.monitoring.picture import shown_text
 from meshtf.train.monitoring.summary import GAP, MARGINS, number_text, place_of, shown_name
 from meshtf.train.runs.resuming import bindings_of
 from meshtf.train.runs.run_folder import RunFolder
@@ -129,7 +130,7 @@ def draw_comparison(runs: Sequence[ComparedRun], path: Path) -> str | None:
         scale = CurveScale.of([curve_of(run.lines, curve) for run in runs for curve in shown])
         for number, run in enumerate(runs):
             _draw_curves(place, name, run, number, scale)
-        place.set_ylabel(name.replace(HELD_OUT, "held out: ", 1))
+        place.set_ylabel(shown_text(name.replace(HELD_OUT, "held out: ", 1)))
         place.grid(alpha=0.3)
         if place.lines:
             place.legend(frameon=False, fontsize=8)
@@ -143,17 +144,18 @@ def draw_comparison(runs: Sequence[ComparedRun], path: Path) -> str | None:
 
 def _draw_curves(place: Any, name: str, run: ComparedRun, number: int, scale: CurveScale) -> None:
     style = {"color": f"C{number % _NUM_COLOURS}", "linestyle": _LINE_STYLES[number // _NUM_COLOURS % 4]}
+    label = shown_text(run.label)
     steps, values = curve_of(run.lines, name)
     if name != LOSS:
         if steps:
-            place.plot(steps, values, **style, marker="o", markersize=3, linewidth=1.2, label=run.label)
+            place.plot(steps, values, **style, marker="o", markersize=3, linewidth=1.2, label=label)
         return
     if steps:
         calm = smoothed(scale.without_spikes(values))
-        place.plot(steps, calm, **style, linewidth=1.2, alpha=0.55, label=f"{run.label}: training, smoothed")
+        place.plot(steps, calm, **style, linewidth=1.2, alpha=0.55, label=f"{label}: training, smoothed")
     steps, values = curve_of(run.lines, f"{HELD_OUT}{LOSS}")
     if steps:
-        place.plot(steps, values, **style, marker="o", markersize=4, linewidth=1.6, label=f"{run.label}: held out")
+        place.plot(steps, values, **style, marker="o", markersize=4, linewidth=1.6, label=f"{label}: held out")
 
 
 def _read_run(folder: RunFolder, label: str) -> ComparedRun:

@@ -10,6 +10,7 @@ from typing import Any
 
 from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
+from meshtf.train.monitoring.picture import shown_text
 from meshtf.train.training import LOSS
 
 MISSING_MATPLOTLIB = "no loss curve is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
@@ -77,7 +78,7 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
         axes.plot(*held_out, color=_HELD_OUT, marker="o", markersize=4, linewidth=1.2, label="held out")
     scale.apply(axes)
     axes.set_ylabel(LOSS)
-    axes.set_title(title)
+    axes.set_title(shown_text(title))
     axes.grid(alpha=0.3)
     if axes.lines:
         axes.legend(frameon=False)

@@ -44,8 +44,8 @@ def test_evaluations_that_follow_at_once_leave_the_picture_and_the_last_one_draw
     ids=["long numbers", "logarithmic", "two lines below"],
 )
 def test_no_text_is_cut(loss_at: Callable[[int], float], tmp_path: Path) -> None:
-    """Nothing but white is at the borders."""
-    draw_loss_curve(lines(loss_at), "a run's title", tmp_path / "loss.png")
+    """Nothing but white is at the borders. The title is no formula."""
+    draw_loss_curve(lines(loss_at), "runs/$a_{$", tmp_path / "loss.png")
     pixels = np.asarray(Image.open(tmp_path / "loss.png").convert("L"))
     assert pixels.min() < 255
     assert {pixels[:2].min(), pixels[-2:].min(), pixels[:, :2].min(), pixels[:, -2:].min()} == {255}
