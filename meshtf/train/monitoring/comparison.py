@@ -20,7 +20,7 @@ from meshtf.train.configuration import ConfigurationError
 from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.loss_curve import smoothed
 from meshtf.train.monitoring.metrics import HELD_OUT, LARGEST_FILE, curve_of, read_metrics
-from meshtf.train.monitoring.picture import shown_text
+from meshtf.train.monitoring.picture import save_picture, shown_text
 from meshtf.train.monitoring.summary import GAP, MARGINS, number_text, place_of, shown_name
 from meshtf.train.runs.resuming import bindings_of
 from meshtf.train.runs.run_folder import RunFolder
@@ -138,7 +138,7 @@ def draw_comparison(runs: Sequence[ComparedRun], path: Path) -> str | None:
             place.text(0.5, 0.5, "no run has any", transform=place.transAxes, ha="center")
         place.set_xlim(0, max((line["step"] for run in runs for line in run.lines), default=1) * 1.02)
         scale.apply(place)
-    figure.savefig(path, format="png", metadata={"Software": None})
+    save_picture(figure, path)
     return None
 
 

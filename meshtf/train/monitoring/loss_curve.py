@@ -10,7 +10,7 @@ from typing import Any
 
 from meshtf.train.monitoring.curve_scale import CurveScale
 from meshtf.train.monitoring.metrics import HELD_OUT, curve_of
-from meshtf.train.monitoring.picture import shown_text
+from meshtf.train.monitoring.picture import save_picture, shown_text
 from meshtf.train.training import LOSS
 
 MISSING_MATPLOTLIB = "no loss curve is drawn: it needs matplotlib (pip install 'meshtf[plots]')"
@@ -84,7 +84,7 @@ def draw_loss_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) 
         axes.legend(frameon=False)
     below = _STEPS + _LINE * axes.get_xlabel().count("\n")
     figure.subplots_adjust(_LOSSES / _WIDTH, below / _HEIGHT, 1 - _RIGHT / _WIDTH, 1 - _TITLE / _HEIGHT)
-    figure.savefig(path, metadata={"Software": None})
+    save_picture(figure, path)
     return None
 
 

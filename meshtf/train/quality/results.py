@@ -9,6 +9,7 @@ from pathlib import Path
 import rich.box
 import rich.table
 
+from meshtf.train.monitoring.picture import save_picture
 from meshtf.train.quality.quality_target import QualityTarget
 from meshtf.train.quality.rule_mean import LEAST_RUNS, rule_mean
 from meshtf.train.quality.timed_run import TimedRun
@@ -62,5 +63,5 @@ def draw_results(runs: Sequence[TimedRun], target: QualityTarget, path: Path) ->
     axes.set_title(target.benchmark)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(path, metadata={"Software": None})
+    save_picture(figure, path)
     return None

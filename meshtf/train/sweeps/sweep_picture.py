@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtf.train.monitoring.comparison import MISSING_MATPLOTLIB
+from meshtf.train.monitoring.picture import save_picture
 from meshtf.train.monitoring.summary import shown_name
 from meshtf.train.sweeps.sweep import Sweep
 from meshtf.train.sweeps.sweep_results import TrialResult
@@ -38,7 +39,7 @@ def draw_sweep(sweep: Sweep, results: Sequence[TrialResult], path: Path) -> str 
         _draw_values(place, sweep, name, results)
     for place in (first, *others):
         place.grid(alpha=0.3)
-    figure.savefig(path, format="png", metadata={"Software": None})
+    save_picture(figure, path)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from meshtf.train.monitoring.loss_curve import MISSING_MATPLOTLIB, LossCurve, draw_loss_curve
@@ -49,6 +51,25 @@ def test_no_text_is_cut(loss_at: Callable[[int], float], tmp_path: Path) -> None
     pixels = np.asarray(Image.open(tmp_path / "loss.png").convert("L"))
     assert pixels.min() < 255
     assert {pixels[:2].min(), pixels[-2:].min(), pixels[:, :2].min(), pixels[:, -2:].min()} == {255}
+
+
+def test_it_is_written_whole_and_through_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full at the second time. Its title has letters that the font lacks."""
+    path, other = tmp_path / "loss.png", tmp_path / "other"
+    other.write_text("mine")
+    path.symlink_to(other)
+    draw_loss_curve([], "runs/\u65e5", path)
+    first = path.read_bytes()
+    assert (other.read_text(), first[:4]) == ("mine", b"\x89PNG")
+
+    def write_some(_: Figure, file: Any, **options: Any) -> None:
+        file.write(b"\x89PNG")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", write_some)
+    with pytest.raises(OSError, match=r"No space left on device.*loss\.png"):
+        draw_loss_curve([], "run", path)
+    assert path.read_bytes() == first
 
 
 def test_it_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
