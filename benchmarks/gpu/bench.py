@@ -1,11 +1,12 @@
 """Compares meshtf with hand-written JAX and PyTorch on one GPU, in at most six minutes: `make bench-gpu`.
 
-    python -m benchmarks.gpu.bench [--out=FOLDER] [--only=TEXT] [--seconds=360]
+    python -m benchmarks.gpu.bench [--out=FOLDER] [--only=TEXT] [--seconds=360] [--resume]
 
-It writes a table and a picture, with the card's name, into a folder. Each program has a separate process. The processes
-of a group compile in parallel, since compiling takes far longer than measuring. Then they use the GPU one after
-another, and nothing else runs. When the time is over, the rest is listed as not measured. Without a GPU nothing is
-measured, and the exit status is 0. With `--virtual`, tiny programs run on a virtual GPU.
+It writes a table and a picture, with the card's name, into a folder, again after each measurement. So nothing that was
+measured is lost if the benchmark is ended, and `--resume` measures only the rest. Each program has a separate process.
+The processes of a group compile in parallel, since compiling takes far longer than measuring. Then they use the GPU one
+after another, and nothing else runs. When the time is over, the rest is listed as not measured. Without a GPU nothing
+is measured, and the exit status is 0. With `--virtual`, tiny programs run on a virtual GPU.
 
 Image models have a second table, with images per second. Their steps are also written in PyTorch, which is measured if
 it is installed with its own CUDA. `--only=images` measures only ResNet-50 and ViT-S.
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
@@ -42,17 +43,34 @@ _TIME_OVER = "the time was over"
 _GROUP = 8
 """The most programs that compile at once. Each waits with its weights on the GPU until the others have compiled."""
 
+_COMPILE_SECONDS = 120.0
+"""The seconds after which a program that still compiles is ended, so that the others of its group are measured."""
+
 _MEMORY_AS_NEEDED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+_MEASURED = "measured.json"
 _MACHINES = {"H200": "h200", "H100": "h100", "A100": "a100"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The measurement of one process. If it was not measured, `ms` is None and `why` gives the reason."""
+    """The measurement of one process. If it was not measured, `ms` is None and `why` gives the reason.
+
+    Attributes:
+      ms: the milliseconds of a step that follows others, as in training.
+      first_s: the seconds of the first call.
+      waited_ms: the milliseconds of a step that the host waits for.
+      host_ms: the milliseconds that the host's processor works on a step that follows others.
+    """
 
     ms: float | None
     first_s: float | None = None
+    waited_ms: float | None = None
+    host_ms: float | None = None
     why: str = ""
+
+
+Rows = dict[str, dict[str, Measured]]
+"""The measurements by program and system."""
 
 
 def main() -> int:
@@ -63,6 +81,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=360.0, help="after which no further program is started")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--virtual", type=int, help="the number of virtual GPUs; without, real ones")
+    parser.add_argument("--resume", action="store_true", help="measure only what the folder lacks")
     arguments = parser.parse_args()
     names = [name for name in (PROGRAMS if arguments.virtual is None else TINY) if arguments.only in name]
     why = _why_no_gpu(arguments.virtual)
@@ -70,15 +89,37 @@ def main() -> int:
         print(why)
         print("\n".join(f"{name}: skipped, since there is no GPU" for name in names))
         return 0
-    rows = _measured_rows(names, arguments.virtual, arguments.steps, time.monotonic() + arguments.seconds)
-    card = card_name(arguments.virtual)
-    text = f"{card}; {machine()}. {arguments.steps} steps of each program.\n\n{table(rows, predicted(card, names))}\n"
-    folder = Path(arguments.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text(text)
-    drawn(card, rows).savefig(folder / "picture.svg")
-    print(f"{text}\n{folder}: table.md, picture.svg")
+    until, card = time.monotonic() + arguments.seconds, card_name(arguments.virtual)
+    head, folder = f"{card}; {machine()}. {arguments.steps} steps of each program.", Path(arguments.out)
+    rows = _measured_before(folder, head) if arguments.resume else {}
+    rest = [(name, system) for name in names for system in systems_of(name) if system not in rows.get(name, {})]
+    expected = predicted(card, names)
+    _write(folder, head, rows, expected)
+    for name, system, found in _measured_in_groups(rest, arguments.virtual, arguments.steps, until):
+        rows.setdefault(name, {})[system] = found
+        print(f"{name}: {system} {_cell(found.ms)} ms {found.why}".rstrip(), flush=True)
+        _write(folder, head, rows, expected)
+    print(f"\n{(folder / 'table.md').read_text()}\n{folder}: table.md, picture.svg")
     return 0
+
+
+def _measured_before(folder: Path, head: str) -> Rows:
+    """Reads what an earlier run has measured in the same way from its file in the folder."""
+    file = folder / _MEASURED
+    kept = json.loads(file.read_text()) if file.exists() else {"head": head, "rows": {}}
+    if kept["head"] != head:
+        raise SystemExit(f"{file} is of another machine, or of another number of steps: {kept['head']}")
+    found = {name: {system: Measured(**m) for system, m in row.items()} for name, row in kept["rows"].items()}
+    return {name: {system: m for system, m in row.items() if m.ms is not None} for name, row in found.items()}
+
+
+def _write(folder: Path, head: str, rows: Rows, expected: Mapping[str, float]) -> None:
+    """Writes the table, the picture, and the measurements for a later run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = {name: {system: dataclasses.asdict(m) for system, m in row.items()} for name, row in rows.items()}
+    (folder / _MEASURED).write_text(json.dumps({"head": head, "rows": own}, indent=1))
+    (folder / "table.md").write_text(f"{head}\n\n{table(rows, expected)}\n")
+    drawn(head.split(";")[0], rows).savefig(folder / "picture.svg")
 
 
 def _why_no_gpu(virtual: int | None) -> str | None:
@@ -90,19 +131,15 @@ def _why_no_gpu(virtual: int | None) -> str | None:
     return ended.stdout.strip() or None
 
 
-def _measured_rows(
-    names: Sequence[str], virtual: int | None, steps: int, until: float
-) -> Mapping[str, Mapping[str, Measured]]:
-    """Measures each program with each system, group by group."""
+def _measured_in_groups(
+    programs: Sequence[tuple[str, str]], virtual: int | None, steps: int, until: float
+) -> Iterator[tuple[str, str, Measured]]:
+    """Measures programs, each with its system, group by group."""
     options = ["--wait", f"--steps={steps}", *([] if virtual is None else [f"--virtual={virtual}"])]
-    both = [(name, system) for name in names for system in systems_of(name)]
-    rows: dict[str, dict[str, Measured]] = {name: {} for name in names}
-    for begin in range(0, len(both), _GROUP):
-        group = both[begin : begin + _GROUP]
+    for begin in range(0, len(programs), _GROUP):
+        group = programs[begin : begin + _GROUP]
         for (name, system), found in zip(group, _measured(group, options, until), strict=True):
-            rows[name][system] = found
-            print(f"{name}: {system} {_cell(found.ms)} ms", flush=True)
-    return rows
+            yield name, system, found
 
 
 def systems_of(name: str) -> Sequence[str]:
@@ -122,13 +159,14 @@ def _images(name: str) -> int | None:
     return int(str(program.sizes["BATCH"])) if is_resnet else None
 
 
-def _measured(group: Sequence[tuple[str, str]], options: Sequence[str], until: float) -> Sequence[Measured]:
+def _measured(group: Sequence[tuple[str, str]], options: Sequence[str], until: float) -> Iterator[Measured]:
     """Compiles all programs of a group in parallel, then measures them one by one."""
     compiling = [_start(name, system, options, until) for name, system in group]
     for program in compiling:
         if isinstance(program, _Program):
             program.wait_for_compilation()
-    return [program.measure() if isinstance(program, _Program) else program for program in compiling]
+    for program in compiling:
+        yield program.measure(until - time.monotonic()) if isinstance(program, _Program) else program
 
 
 def _start(name: str, system: str, options: Sequence[str], until: float) -> _Program | Measured:
@@ -138,12 +176,13 @@ def _start(name: str, system: str, options: Sequence[str], until: float) -> _Pro
     left = until - time.monotonic()
     if left <= 0:
         return Measured(None, why=_TIME_OVER)
-    return _Program([sys.executable, "-m", "benchmarks.gpu.measure", system, name, *options], left)
+    command = [sys.executable, "-m", "benchmarks.gpu.measure", system, name, *options]
+    return _Program(command, min(left, _COMPILE_SECONDS))
 
 
 @final
 class _Program:
-    """A process that compiles a program, prints a line, and measures when it receives a line."""
+    """A process that compiles a program within some seconds, prints a line, and measures when it receives a line."""
 
     def __init__(self, command: Sequence[str], seconds: float) -> None:
         pipe = subprocess.PIPE
@@ -151,29 +190,43 @@ class _Program:
             command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=os.environ | _MEMORY_AS_NEEDED
         )
         self._printed: list[str] = []
-        self._is_over = threading.Event()
-        self._clock = threading.Timer(seconds, self._end)
-        self._clock.daemon = True  # or Ctrl-C would end the benchmark only when the time is over
-        self._clock.start()
+        self._why = ""
+        self._clock = self._limit(seconds, f"it did not compile within {seconds:.0f} s")
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    def _end(self) -> None:
-        self._is_over.set()
-        self._process.kill()
+    def _limit(self, seconds: float, why: str) -> threading.Timer:
+        """Ends the process after some seconds, for this reason."""
 
-    def wait_for_compilation(self) -> None:
-        """Returns when the program is compiled, or its process has ended."""
+        def end() -> None:
+            self._why = why
+            self._process.kill()
+
+        clock = threading.Timer(seconds, end)
+        clock.daemon = True  # or Ctrl-C would end the benchmark only when the time is over
+        clock.start()
+        return clock
+
+    def _read(self) -> None:
+        """Reads what the process prints until it has compiled, also while another program is waited for."""
         assert self._process.stdout is not None
         while (line := self._process.stdout.readline()) and line.strip() != COMPILED:
             self._printed.append(line.strip())
-
-    def measure(self) -> Measured:
-        """Lets the process use the GPU, and waits until it ends."""
-        printed, _ = self._process.communicate("\n")
         self._clock.cancel()
+
+    def wait_for_compilation(self) -> None:
+        """Returns when the program is compiled, or its process has ended."""
+        self._reader.join()
+
+    def measure(self, seconds: float) -> Measured:
+        """Lets the process use the GPU, and waits until it ends, at most this long."""
+        clock = self._limit(max(seconds, 0.0), _TIME_OVER)
+        printed, _ = self._process.communicate("\n")
+        clock.cancel()
         lines = [line for line in (*self._printed, *printed.splitlines()) if line]
         if self._process.returncode == 0:
             return Measured(**json.loads(next(line for line in reversed(lines) if line.startswith("{"))))
-        return Measured(None, why=_TIME_OVER if self._is_over.is_set() else lines[-1] if lines else "it failed")
+        return Measured(None, why=self._why or (lines[-1] if lines else "it failed"))
 
 
 def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:
@@ -187,15 +240,17 @@ def predicted(card: str, names: Sequence[str]) -> Mapping[str, float]:
 
 
 def table(rows: Mapping[str, Mapping[str, Measured]], expected: Mapping[str, float]) -> str:
-    """The table, followed by the reasons for missing measurements."""
-    heads = ("one GPU, ms per step", _SYSTEMS["meshtf"], _SYSTEMS["jax"], "ratio", "predicted", "first call, s")
+    """The table, followed by the reasons for missing measurements. Predictions are of steps that are waited for."""
+    names = [_SYSTEMS["meshtf"], _SYSTEMS["jax"]]
+    waited = [f"{name}, waited for" for name in names]
+    heads = ("one GPU, ms per step", *names, "ratio", *waited, "predicted, waited for", "first call, s")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     notes: list[str] = []
     for name, row in rows.items():
-        ours, theirs = row["meshtf"], row["jax"].ms if "jax" in row else None
-        ratio = _cell(ours.ms / theirs) if ours.ms is not None and theirs is not None else ""
-        cells = (name, _cell(ours.ms), _cell(theirs), ratio, _cell(expected.get(name)), _cell(ours.first_s))
-        lines.append(f"| {' | '.join(cells)} |")
+        ours, theirs = (row.get(system, Measured(None)) for system in ("meshtf", "jax"))
+        ratio = ours.ms / theirs.ms if ours.ms is not None and theirs.ms is not None else None
+        numbers = (ours.ms, theirs.ms, ratio, ours.waited_ms, theirs.waited_ms, expected.get(name), ours.first_s)
+        lines.append(f"| {' | '.join((name, *map(_cell, numbers)))} |")
         notes += [f"- {name}, {system}: {m.why}" for system, m in row.items() if m.why]
     images = _images_table(rows)
     return "\n".join([*lines, *([""] if images else []), *images, *([""] if notes else []), *notes])
@@ -206,7 +261,7 @@ def _images_table(rows: Mapping[str, Mapping[str, Measured]]) -> list[str]:
     lines = [f"| one GPU, images per second | {' | '.join(_SYSTEMS.values())} |", "|---" * (1 + len(_SYSTEMS)) + "|"]
     for name, row in rows.items():
         if (images := _images(name)) is not None:
-            found = [row[system].ms for system in _SYSTEMS]
+            found = [row[system].ms if system in row else None for system in _SYSTEMS]
             cells = (name, *("" if ms is None else f"{1e3 * images / ms:,.0f}" for ms in found))
             lines.append(f"| {' | '.join(cells)} |")
     return lines if len(lines) > 2 else []
@@ -218,7 +273,7 @@ def _cell(number: float | None) -> str:
 
 def drawn(card: str, rows: Mapping[str, Mapping[str, Measured]]) -> Figure:
     """Draws a bar for each meshtf program: the ratio of its time to JAX's."""
-    pairs = {name: (row["meshtf"].ms, row["jax"].ms) for name, row in rows.items() if "jax" in row}
+    pairs = {name: (row["meshtf"].ms, row["jax"].ms) for name, row in rows.items() if {"meshtf", "jax"} <= {*row}}
     ratios = {name: ours / theirs for name, (ours, theirs) in pairs.items() if ours is not None and theirs is not None}
     figure = Figure(figsize=(8, 0.35 * len(ratios) + 1.2), layout="constrained")
     plot = figure.subplots()

@@ -59,7 +59,7 @@ def main() -> int:
         print(why)
         print("\n".join(f"{name}: skipped, since there is no GPU" for name in names))
         return 0
-    print(card_name(arguments.virtual))
+    print(card_name(arguments.virtual), flush=True)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(Path(folder), arguments.virtual)
@@ -74,8 +74,7 @@ def told(name: str, part: Part, programs: Programs) -> bool:
     try:
         found = part(programs)
     except Exception:
-        print(f"{name}: FAILED after {time.perf_counter() - began:.0f} s")
-        traceback.print_exc()
+        print(f"{name}: FAILED after {time.perf_counter() - began:.0f} s\n{traceback.format_exc()}", flush=True)
         return False
     print(f"{name}: {found} ({time.perf_counter() - began:.0f} s)", flush=True)
     return True

@@ -1,8 +1,10 @@
 """Times one program on a GPU, in a separate process: `python -m benchmarks.gpu.measure SYSTEM NAME`.
 
 It prints JSON: the seconds of the first call, and the milliseconds of a step. As in training, the host starts a
-training step before the previous steps have ended. For decoding it waits for each result, as a user does, and reports
-the median time. With `--wait` it prints `compiled` after the first call, and measures when it receives a line.
+training step before the previous steps have ended. This is measured in three rounds, and the median is reported, with
+the time that the thread which starts the steps works. Another figure is the median time of steps that the host waits
+for one by one. Decoding has only this one, since a user waits for each result. With `--wait` it prints `compiled` after
+the first call, and measures when it receives a line.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ COMPILED = "compiled"
 
 _AT_ONCE = 3
 """The most training steps that are under way at once."""
+
+_ROUNDS = 3
 
 
 def in_meshtf(name: str) -> tuple[Start, float]:
@@ -118,13 +122,15 @@ def first_call(start: Start) -> float:
     return time.perf_counter() - began
 
 
-def milliseconds(start: Start, steps: int, at_once: int) -> float:
-    """The milliseconds of a step of a compiled program."""
+def milliseconds(start: Start, steps: int, at_once: int) -> dict[str, float]:
+    """The milliseconds of a step of a compiled program, by the names of `bench.Measured`."""
     for _ in range(3):
         start()()
-    if at_once > 1:
-        return 1e3 * _following(start, steps, at_once)
-    return 1e3 * statistics.median(_waited(start) for _ in range(steps))
+    waited = statistics.median(_waited(start) for _ in range(steps))
+    if at_once == 1:
+        return {"ms": 1e3 * waited, "waited_ms": 1e3 * waited}
+    following, host = zip(*(_following(start, steps, at_once) for _ in range(_ROUNDS)), strict=True)
+    return {"ms": statistics.median(following), "waited_ms": 1e3 * waited, "host_ms": statistics.median(host)}
 
 
 def _waited(start: Start) -> float:
@@ -133,15 +139,16 @@ def _waited(start: Start) -> float:
     return time.perf_counter() - began
 
 
-def _following(start: Start, steps: int, at_once: int) -> float:
-    began, under_way = time.perf_counter(), list[Waits]()
+def _following(start: Start, steps: int, at_once: int) -> tuple[float, float]:
+    """The milliseconds of a step, and those in which this thread works."""
+    began, worked, under_way = time.perf_counter(), time.thread_time(), list[Waits]()
     for _ in range(steps):
         under_way.append(start())
         if len(under_way) == at_once:
             under_way.pop(0)()
     for wait in under_way:
         wait()
-    return (time.perf_counter() - began) / steps
+    return 1e3 * (time.perf_counter() - began) / steps, 1e3 * (time.thread_time() - worked) / steps
 
 
 def main() -> None:
@@ -164,7 +171,7 @@ def main() -> None:
         print(COMPILED, flush=True)
         input()
     at_once = 1 if "decoding" in arguments.name else _AT_ONCE
-    print(json.dumps({"first_s": first_s, "ms": milliseconds(start, arguments.steps, at_once)}))
+    print(json.dumps({"first_s": first_s, **milliseconds(start, arguments.steps, at_once)}))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,25 +35,54 @@ def test_without_a_gpu_each_part_is_skipped(
 def test_the_check_compares_operations_with_the_cpu() -> None:
     ended = run_fresh(["-m", "benchmarks.gpu.check", "--virtual=1", "--only=operations,memory"])
     assert ended.status == 0, ended.stderr
-    assert "operations: 15 results and gradients are those of the CPU" in ended.stdout
+    assert "operations: 19 results and gradients are those of the CPU" in ended.stdout
     assert "MiB, and virtual GPUs do not count theirs" in ended.stdout
     assert "2 of 2 parts are right" in ended.stdout
 
 
-def test_the_table_has_what_was_measured_and_why_the_rest_was_not(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    found = {"meshtf": Measured(30.0, 12.0), "jax": Measured(None, why="the time was over")}
-    monkeypatch.setattr("sys.argv", ["script", f"--out={tmp_path}", "--only=GPT-2 124M, bfloat16, 8"])
-    monkeypatch.setattr(bench, "_why_no_gpu", lambda _: None)
-    monkeypatch.setattr(bench, "card_name", lambda _: "NVIDIA H200")
-    monkeypatch.setattr(bench, "_measured", lambda group, *_: [found[system] for _, system in group])
-    assert bench.main() == 0
-    table = (tmp_path / "table.md").read_text()
+@pytest.fixture
+def bench_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
+    """Runs the benchmark of GPT-2 with 8 x 1024, whose measurements a function makes. Returns the folder."""
+
+    def run(measured: Callable[..., Iterator[Measured]], *options: str) -> Path:
+        monkeypatch.setattr("sys.argv", ["script", f"--out={tmp_path}", "--only=GPT-2 124M, bfloat16, 8", *options])
+        monkeypatch.setattr(bench, "_why_no_gpu", lambda _: None)
+        monkeypatch.setattr(bench, "card_name", lambda _: "NVIDIA H200")
+        monkeypatch.setattr(bench, "predicted", lambda *_: {"GPT-2 124M, bfloat16, 8 x 1024": 22.0})
+        monkeypatch.setattr(bench, "_measured", measured)
+        assert bench.main() == 0
+        return tmp_path
+
+    return run
+
+
+def test_the_table_has_what_was_measured_and_why_the_rest_was_not(bench_of: Callable[..., Path]) -> None:
+    found = {"meshtf": Measured(30.0, 12.0, 33.0), "jax": Measured(None, why="the time was over")}
+    folder = bench_of(lambda group, *_: (found[system] for _, system in group))
+    table = (folder / "table.md").read_text()
     assert table.startswith("NVIDIA H200; ")
-    assert "| GPT-2 124M, bfloat16, 8 x 1024 | 30 |  |  | " in table
+    assert "| GPT-2 124M, bfloat16, 8 x 1024 | 30 |  |  | 33 |  | 22 | 12 |" in table
     assert "- GPT-2 124M, bfloat16, 8 x 1024, jax: the time was over" in table
-    assert "NVIDIA H200" in (tmp_path / "picture.svg").read_text() or (tmp_path / "picture.svg").stat().st_size > 1000
+    assert "NVIDIA H200" in (folder / "picture.svg").read_text() or (folder / "picture.svg").stat().st_size > 1000
+
+
+def test_a_benchmark_that_was_ended_goes_on_where_it_was(bench_of: Callable[..., Path], tmp_path: Path) -> None:
+    """What was measured is in the folder before the next program is measured, and is not measured again."""
+
+    def ends(group: Sequence[tuple[str, str]], *_: object) -> Iterator[Measured]:
+        assert [system for _, system in group] == ["meshtf", "jax"]
+        yield Measured(30.0, 12.0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench_of(ends)
+    assert "| GPT-2 124M, bfloat16, 8 x 1024 | 30 |  |  |  |  | 22 | 12 |" in (tmp_path / "table.md").read_text()
+    folder = bench_of(lambda group, *_: (Measured(None, why="no memory") for _ in group), "--resume")
+    assert "jax: no memory" in (folder / "table.md").read_text()
+    bench_of(lambda group, *_: (Measured(20.0, why=system) for _, system in group), "--resume")
+    assert "| GPT-2 124M, bfloat16, 8 x 1024 | 30 | 20 | 1.5 |" in (folder / "table.md").read_text()
+    with pytest.raises(SystemExit, match="of another machine, or of another number of steps: NVIDIA H200; "):
+        bench_of(ends, "--resume", "--steps=5")
 
 
 def test_programs_compile_at_once_and_are_measured_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,21 +95,27 @@ def test_programs_compile_at_once_and_are_measured_one_by_one(monkeypatch: pytes
         "log.write_text(log.read_text() + sys.argv[1] + ' '); print('{\"ms\": 5.0, \"first_s\": 1.0}')"
     )
     fails = "print('it starts'); raise SystemExit('no memory')"
+    hangs = "import time; {}; time.sleep(60)".format
     own = {
         "slow": [program, "0.5"],
+        "never compiles": [hangs("print('a warning\\n' * 10000)")],
         "quick": [program, "0"],
         "fails": [fails],
-        "hangs": ["import time; time.sleep(60)"],
     }
-    monkeypatch.setattr(
-        bench,
-        "_start",
-        lambda name, *_: bench._Program([sys.executable, "-c", *own[name]], 10 if name != "hangs" else 1),
-    )
-    found = bench._measured([(name, "meshtf") for name in own], [], 0.0)
-    assert found[:2] == [Measured(5.0, 1.0)] * 2
-    assert [one.why for one in found[2:]] == ["no memory", "the time was over"]
+
+    def started(name: str, *_: object) -> bench._Program:
+        return bench._Program([sys.executable, "-c", *own[name]], 1.0 if name == "never compiles" else 60.0)
+
+    monkeypatch.setattr(bench, "_start", started)
+    group = [(name, "meshtf") for name in own]
+    found = dict(zip(own, bench._measured(group, [], time.monotonic() + 60.0), strict=True))
+    assert found["slow"] == found["quick"] == Measured(5.0, 1.0)
+    assert found["fails"].why == "no memory"
+    assert found["never compiles"].why == "it did not compile within 1 s"
     assert measured.read_text() == "0.5 0 "
+    never_ends = bench._Program([sys.executable, "-c", hangs("print('compiled', flush=True)")], 60.0)
+    never_ends.wait_for_compilation()
+    assert never_ends.measure(0.1).why == "the time was over"
 
 
 def test_images_per_second_stand_beside_jax_and_pytorch() -> None:
