@@ -19,6 +19,7 @@ from jaxlib import _jax, xla_client
 
 import meshtf as mtf
 from benchmarks import decoding
+from benchmarks.gpu import sample_operations
 from benchmarks.gpu.attention import KINDS, attention_step
 from benchmarks.gpu.steps import tiny_gpt2
 from meshtf.mesh_impl.pjrt import pjrt
@@ -79,6 +80,14 @@ def test_it_takes_a_model(on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> Non
     """Layers are unrolled: each has a call forward and one backward."""
     step, _ = tiny_gpt2().made(on_a_gpu)
     assert _compiled(step, h200).count('custom_call_target="__cudnn$fmha') == 4
+
+
+def test_it_takes_the_sample_of_operations(on_a_gpu: mtf.GpuMeshImpl, h200: Sequence[Any]) -> None:
+    """`make gpu-check` runs it on a GPU: products of int8, a loop that is asked every eighth time, blocks of logits."""
+    step = mtf.function(sample_operations.program, on_a_gpu, inputs=sample_operations.INPUTS)
+    compiled = _compiled(step, h200)
+    assert re.search(r"= s32\S* (dot|custom-call)\(", compiled)
+    assert compiled.count(f'"known_trip_count":{{"n":"{ITERATIONS_PER_CHECK}"') == 1
 
 
 IN_PROGRAMS = {
