@@ -39,7 +39,7 @@ The driver's library and its kernel module are of different releases, as after a
     ("Unknown backend",): """\
 JAX opens only the platforms of JAX_PLATFORMS or `jax_platforms`: unset it, or add cuda to it.""",
 }
-"""What to do about an error that has one of these texts."""
+"""The remedies of errors, by texts that they have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

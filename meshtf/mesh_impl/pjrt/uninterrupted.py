@@ -15,7 +15,7 @@ def uninterrupted() -> Iterator[None]:
     if not is_raised or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signals = list[int]()
+    signals: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
     try:
         yield
