@@ -26,7 +26,7 @@ def loop_for_all(loop: LoopOperation, elements: Elements) -> LoopOperation:
     if spec.pipeline is not None or isinstance(spec.numbering.counted, MicrobatchCut):
         elements.refuse(loop)
     mapped = _mapped_carried(spec, elements)
-    carried = [(c, _initial(c, elements) if c.entering in mapped else c.initial) for c in spec.carried]
+    carried = [(c, elements.of_all(c.initial) if c.entering in mapped else c.initial) for c in spec.carried]
     bound = {c.entering: _input(initial, c.entering) for c, initial in carried}
     sliced = [SlicedTensor(elements.get(s.whole), _part(s, elements)) for s in spec.sliced]
     bound |= {before.part: s.part for before, s in zip(spec.sliced, sliced, strict=True)}
@@ -54,10 +54,6 @@ def _mapped_carried(spec: LoopSpec, elements: Elements) -> set[Tensor]:
         if not more:
             return mapped
         mapped |= more
-
-
-def _initial(carried: CarriedTensor, elements: Elements) -> Tensor:
-    return elements.of_all(carried.initial)
 
 
 def _input(initial: Tensor, entering: Tensor) -> Tensor:
