@@ -80,20 +80,11 @@ class Operators(Face):
     def __and__(self, other: Any) -> Tensor:
         return registered("logical_and")(self, self._operand(other))
 
-    def __rand__(self, other: Any) -> Tensor:
-        return registered("logical_and")(self._operand(other), self)
-
     def __or__(self, other: Any) -> Tensor:
         return registered("logical_or")(self, self._operand(other))
 
-    def __ror__(self, other: Any) -> Tensor:
-        return registered("logical_or")(self._operand(other), self)
-
     def __xor__(self, other: Any) -> Tensor:
         return registered("logical_xor")(self, self._operand(other))
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return registered("logical_xor")(self._operand(other), self)
 
     def __invert__(self) -> Tensor:
         return registered("logical_not")(self)

@@ -102,14 +102,6 @@ def test_reductions_take_one_name_or_several(method: str) -> None:
     assert_same_graph(old, new, INPUTS)
 
 
-def test_a_truth_value_may_stand_left_of_an_operator() -> None:
-    def program(x: mtf.Tensor) -> list[mtf.Tensor]:
-        return [True & x, False | x, True ^ x, np.bool_(True) & x]
-
-    done = interpret(program, {"x": ("n:2", [True, False])}, "rows:2", "n:rows")
-    assert [y.tolist() for y in done.results] == [[True, False], [True, False], [False, True], [True, False]]
-
-
 def test_every_method_is_tested() -> None:
     methods = {name for face in (Reductions, Elements, Rearranging) for name in vars(face) if not name.startswith("_")}
     assert methods - {case.split()[0] for case in OLD_AND_NEW} - set(OF_REDUCTIONS) == set()
