@@ -26,7 +26,7 @@ def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
     it also accepts a list of one dimension.
     """
 
-    names = _dimension_parameters(fn)
+    names, operands = _parameters(fn, "DimensionLike"), set(_parameters(fn, "Operand").values())
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -37,7 +37,7 @@ def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
         beside = next((x for x in tensors if x.dtype != tf.bool), tensors[0] if tensors else None)
         if beside is not None:
             args = tuple(_operand(x, beside) for x in args)  # type: ignore[assignment]
-            kwargs = {n: _operand(x, beside) for n, x in kwargs.items()}  # type: ignore[assignment]
+            kwargs = {n: _operand(x, beside) if n in operands else x for n, x in kwargs.items()}  # type: ignore[assignment]
         mesh = _mesh_of(beside, args)
         if mesh is None:
             return fn(*args, **kwargs)
@@ -47,10 +47,10 @@ def for_graphs(fn: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def _dimension_parameters(fn: Callable[..., Any]) -> dict[int, str]:
-    """The names of the parameters that mean one dimension, by position."""
+def _parameters(fn: Callable[..., Any], kind: str) -> dict[int, str]:
+    """The names of the parameters whose annotation begins with `kind`, by position."""
     parameters = inspect.signature(fn).parameters.values()
-    return {i: p.name for i, p in enumerate(parameters) if str(p.annotation).startswith("DimensionLike")}
+    return {i: p.name for i, p in enumerate(parameters) if str(p.annotation).startswith(kind)}
 
 
 def _one(x: Any, name: str | None) -> Any:
