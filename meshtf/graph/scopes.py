@@ -80,7 +80,7 @@ class Scopes:
         if not (name or default_name):
             raise GraphError("a scope needs a name or a default_name")
         if name is None:
-            name = self.unique_name(f"{default_name}").rsplit("/", 1)[-1]
+            name = self.unique_name(f"{default_name}").removeprefix(f"{self.scope}/")
         self._scopes.append(self.checked_name(name, "a scope"))
         try:
             yield self.scope

@@ -69,6 +69,15 @@ def test_names_stand_under_scopes_and_are_shared() -> None:
     assert step.variables.slices("layer/weights").slices[3].shape == [2, 1]
 
 
+def test_default_names_of_scopes_may_have_parts() -> None:
+    paths = []
+    with mtf.Graph():
+        for name in ("encoder/layer", "decoder/layer", "encoder/layer", "layer"):
+            with mtf.variable_scope(default_name=name), mtf.variable_scope(default_name="a/b") as path:
+                paths.append(path)
+    assert paths == ["encoder/layer/a/b", "decoder/layer/a/b", "encoder/layer_1/a/b", "layer/a/b"]
+
+
 def train(x: mtf.Tensor) -> mtf.Tensor:
     return mtf.assign_add(weights(x.mesh), x)
 
