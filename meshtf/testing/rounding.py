@@ -75,7 +75,7 @@ def rounding_bound(dtype: Any, terms: int | Sequence[int], magnitude: Any = 1.0,
     Raises:
       ValueError: if the bound is above a quarter of the magnitude, and would not detect a mistake.
     """
-    count = sum([terms] if isinstance(terms, int) else terms)
+    count = int(np.sum(terms))
     relative = 2 * min(count, _CERTAINTY * math.sqrt(count)) * unit_roundoff(dtype) * (1 + np.asarray(steps))
     if np.max(relative) > _LARGEST_SHARE:
         raise ValueError(

@@ -41,6 +41,7 @@ def test_sums_in_any_order_are_within_the_bound_and_lost_terms_are_not(terms: in
 def test_the_bound() -> None:
     assert rounding_bound(tf.float32, 16) == 2 * 16 * 2.0**-24
     assert rounding_bound(tf.float32, [4, 12], 10.0) == 10 * rounding_bound(tf.float32, 16)
+    assert rounding_bound(tf.float32, np.prod([4, 4])) == rounding_bound(tf.float32, 16)
     assert rounding_bound(tf.float64, 10_000) == 2 * 8 * 100 * 2.0**-53
     assert rounding_bound(tf.complex64, 1) == pytest.approx(math.sqrt(5) * rounding_bound(tf.float32, 1))
     assert rounding_bound(tf.float32, 16, steps=[0, 1, 3]).tolist() == [k * 2.0**-19 for k in (1, 2, 4)]
