@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from meshtf.call_sites import says_where
+from meshtf.errors import UsageError
 from meshtf.tensor_face.registry import Face, registered
 
 if TYPE_CHECKING:
     from meshtf.graph.tensor import Tensor
+
+
+_OBJECTS_COMPARED = """\
+{other} of Python stands beside &, | or ^ of a tensor. If it is the result of == or != of two tensors, these compare \
+objects: use mtf.equal or mtf.not_equal. If it is meant, use mtf.logical_and, logical_or or logical_xor"""
+
+
+def _no_bool(other: Any) -> Any:
+    """Refuses a bool of Python. It would hide a whole mask, and == of two tensors gives one."""
+    if isinstance(other, bool):
+        raise UsageError(_OBJECTS_COMPARED.format(other=other))
+    return other
 
 
 class Operators(Face):
@@ -77,14 +91,23 @@ class Operators(Face):
     def __ge__(self, other: Any) -> Tensor:
         return registered("greater_equal")(self, self._operand(other))
 
+    @says_where
     def __and__(self, other: Any) -> Tensor:
-        return registered("logical_and")(self, self._operand(other))
+        return registered("logical_and")(self, self._operand(_no_bool(other)))
 
+    __rand__ = __and__
+
+    @says_where
     def __or__(self, other: Any) -> Tensor:
-        return registered("logical_or")(self, self._operand(other))
+        return registered("logical_or")(self, self._operand(_no_bool(other)))
 
+    __ror__ = __or__
+
+    @says_where
     def __xor__(self, other: Any) -> Tensor:
-        return registered("logical_xor")(self, self._operand(other))
+        return registered("logical_xor")(self, self._operand(_no_bool(other)))
+
+    __rxor__ = __xor__
 
     def __invert__(self) -> Tensor:
         return registered("logical_not")(self)

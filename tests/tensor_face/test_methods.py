@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
+from meshtf.errors import UsageError
 from meshtf.tensor_face.elements import Elements
 from meshtf.tensor_face.rearranging import Rearranging
 from meshtf.tensor_face.reductions import Reductions
@@ -100,6 +101,17 @@ def test_reductions_take_one_name_or_several(method: str) -> None:
         return [*one, *two, reduce(), reduce([])]
 
     assert_same_graph(old, new, INPUTS)
+
+
+def test_masks_refuse_what_a_comparison_of_tensors_as_objects_gives() -> None:
+    def program(b: mtf.Tensor, x: mtf.Tensor) -> mtf.Tensor:
+        for wrong in (lambda: b & (x == b), lambda: (x != b) & b, lambda: b | (x == b), lambda: (x == b) ^ b):
+            with pytest.raises(UsageError, match=r"(?s)== or != of two tensors.*mtf\.equal.*test_methods\.py"):
+                wrong()
+        return mtf.logical_and(True, b) & np.bool_(True)
+
+    done = interpret(program, {"b": ("n:2", [True, False]), "x": ("n:2", [1, 2])}, "rows:2", "n:rows")
+    assert done.results.tolist() == [True, False]
 
 
 def test_every_method_is_tested() -> None:
