@@ -139,7 +139,7 @@ def compare_layouts(
     """Plans a program under two layouts, and shows the plans side by side. Nothing runs.
 
     Args:
-      program: the program. Its own layout is not used.
+      program: the program. Its own layout is not used, but other options of its mesh, such as `parameter_layout`, are.
       a: layout rules for the mesh of the program, or a whole mesh implementation.
       b: the other layout, likewise.
       machine: a machine, or the name of one, such as "v5e". With it, the time of a step is predicted.
