@@ -37,7 +37,7 @@ class Optimizer:
     def apply_grads(self, grads: Sequence[Tensor | None], variables: Sequence[Variable]) -> list[Updates]:
         """One update of all these variables, in a list, for `lowering.lowered_operation`.
 
-        A variable without a gradient stays as it is, with a warning.
+        A variable without a gradient stays as it is, with a warning. The list is empty if no variable has one.
         """
         operations: list[Operation | Updates] = []
         for grad, variable in zip(grads, variables, strict=True):
@@ -45,7 +45,7 @@ class Optimizer:
                 warnings.warn(f"variable {variable.full_name} has no gradient, and is left as it is", stacklevel=2)
                 continue
             operations += self.apply_grad(grad, variable)
-        return [Updates.of(operations)]
+        return [Updates.of(operations)] if operations else []
 
     def apply_grad(self, grad: Tensor, var: Variable) -> list[Operation]:
         """The assignments that a gradient makes to one variable and to the optimizer's state for it."""
