@@ -197,6 +197,11 @@ def Print(x: Tensor, data: Sequence[Tensor], message: str, **kwargs: Any) -> Ten
     return for_graphs(ops.Print)(x, data, message, kwargs.get("summarize"))
 
 
+def scalar_summary(name: str, x: Tensor) -> Tensor:
+    """Returns x. For TensorBoard, give what `lowering.export_to_tf_tensor` returns to tf.compat.v1.summary.scalar."""
+    return x
+
+
 def tensor_dim_to_mesh_dim_size(layout: LayoutLike, mesh_shape: ShapeLike, tensor_dim: DimensionLike) -> int:
     """The number of parts that the layout splits a dimension into."""
     mesh = shape_of(mesh_shape)
@@ -239,6 +244,7 @@ __all__ = [
     "reduce_mean",
     "reduce_min",
     "reduce_sum",
+    "scalar_summary",
     "serialize_training_step",
     "tensor_dim_to_mesh_dim_size",
     "tensor_dim_to_size_per_split",

@@ -115,6 +115,8 @@ def test_one_hot_of_two_sizes_of_a_name_says_what_to_rename() -> None:
 
 
 def test_small_functions() -> None:
+    x = mtf.ones(mtf.Mesh(mtf.Graph(), "mesh"), [])
+    assert mtf.scalar_summary("loss", x) is mtf.scalar_summary("loss", x) is x, "a layer calls it in each tf scope"
     assert (mtf.list_product([2, 3]), mtf.list_product([])) == (6, 1)
     assert mtf.transpose_list_of_lists([[1, 2], [3, 4]]) == [[1, 3], [2, 4]]
     assert (mtf.mtf_range, mtf.mtf_slice, mtf.mtf_abs, mtf.mtf_pow) == (mtf.range, mtf.slice, mtf.abs, mtf.pow)
