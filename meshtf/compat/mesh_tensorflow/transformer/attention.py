@@ -93,12 +93,12 @@ def attention(  # noqa: PLR0913  # the original's parameters
         `context.losses`.
 
     Returns:
-      [..., value_dim], in the order of q.
+      [..., value_dim], in the order of q, summed over dimensions that only keys and values have.
     """
     rest = [d for d in q.shape if d != key_dim]
     if float32_logits:
         q, k = mtf.cast(q, tf.float32), mtf.cast(k, tf.float32)
-    scores = mtf.einsum([q, k], Shape([*rest, memory_length_dim]))
+    scores = mtf.einsum([q, k], reduced_dims=[key_dim])
     if bias is not None:
         scores += mtf.cast(bias, scores.dtype)
     if z_loss_coeff is not None and context is not None and context.train:

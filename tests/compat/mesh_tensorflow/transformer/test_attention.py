@@ -197,3 +197,18 @@ def test_local_attention_with_priorities_never_sees_positions_ahead() -> None:
     seen = (distance >= 0) & (distance < RADIUS) & (read[:, None] >= write)
     means = (seen / seen.sum(1, keepdims=True)) @ keys
     np.testing.assert_allclose(evaluated(program, "one core"), means, rtol=1e-5, atol=1e-6)
+
+
+def test_each_copy_of_keys_has_a_softmax_of_its_own() -> None:
+    """The copies, which queries lack, are summed only with the values."""
+    copies, memory = mtf.Dimension("copies", 3), mtf.Dimension("memory", 5)
+    queries, keys, values = initial("queries", [2, 4]), initial("keys", [3, 5, 4]), initial("values", [3, 5, 4])
+
+    def program(mesh: mtf.Mesh) -> mtf.Tensor:
+        q = mtf.import_tf_tensor(mesh, queries, [BATCH, KV])
+        k, v = (mtf.import_tf_tensor(mesh, x, [copies, memory, KV]) for x in (keys, values))
+        return mtf.transformer.attention.attention(q, k, v, memory, KV, KV)
+
+    weights = np.exp(np.einsum("bk,cmk->bcm", queries, keys))
+    expected = np.einsum("bcm,cmk->bk", weights / weights.sum(-1, keepdims=True), values)
+    np.testing.assert_allclose(evaluated(program, "one core"), expected, rtol=1e-5, atol=1e-6)
