@@ -33,6 +33,15 @@ def test_what_every_core_holds_whole_is_listed_with_why() -> None:
     assert alone.whole_tensors == ()
 
 
+def test_rules_may_name_a_part_of_an_axis() -> None:
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.tanh(mtf.replicate(x))
+
+    mesh_impl = mtf.PlanMeshImpl("data:8", "batch:data.0", axis_parts="data:2x4")
+    report = mtf.function(program, mesh_impl, {"x": mtf.TensorSpec([BATCH])}).report()
+    assert report.whole_tensors[-1].why == "made whole, though a rule splits batch: it is a result"
+
+
 def test_what_a_collective_did_is_named() -> None:
     def program(x: mtf.Tensor) -> mtf.Tensor:
         return mtf.reduce_max(x, reduced_dim=BATCH)
