@@ -75,7 +75,7 @@ def _of_rules(x: Tensor, dim: Dimension, axes: Axes, table: LayoutTable) -> str:
     text, ruled = found[-1]
     if ruled == axes:
         return text
-    sizes = {d.name: d.size for d in table.whole_mesh_shape}
+    sizes = {d.name: d.size for d in table.axis_parts.named(table.whole_mesh_shape)}
     lost = [a for a in ruled if a not in axes]
     if all(sizes.get(a, 1) == 1 for a in lost):
         return f"{text}, but mesh axis {', '.join(lost)} has size 1"

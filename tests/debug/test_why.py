@@ -70,6 +70,9 @@ def test_an_axis_that_another_dimension_took_is_told() -> None:
         "a:4": 'rule "a:r", but r splits another dimension here',
         "b:4": 'rule "there/.*{b:r}"',
     }
+    mesh_impl = mtf.PlanMeshImpl("r:4", "a:r.0;there/.*{b:r}", axis_parts="r:2x2")
+    in_parts = mtf.function(fn, mesh_impl, {"x": mtf.TensorSpec("a:4 b:4")})
+    assert reasons(in_parts, in_parts.results.name)["a:4"] == 'rule "a:r.0", but r.0 splits another dimension here'
 
 
 def test_a_tensor_alone_is_that_of_the_program_that_was_lowered_last() -> None:
