@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout
@@ -123,4 +124,4 @@ def _against(best: PricedLayout, other: PricedLayout) -> str:
 
 
 def _gin(value: str | None) -> str:
-    return "None" if value is None else f'"{value}"'
+    return "None" if value is None else json.dumps(value, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import math
@@ -97,6 +98,14 @@ def test_a_choice_says_what_it_chose_and_why() -> None:
     assert "% slower: mesh_shape = 'rows:2;cols:2'; layout = " in text
     assert " a core of inf B" in str(dataclasses.replace(found, memory_per_core=math.inf))
     assert found.gin_text("Other").startswith('Other.mesh_shape = "')
+
+
+def test_a_choice_is_written_as_gin_reads_it() -> None:
+    found = found_for_perceptron()
+    rules = mtf.LayoutRules({'"batch"': "rows", r"\bencoder": {"d_ff": "cols"}})
+    best = dataclasses.replace(found.best, choice=MeshLayout(found.layout.mesh_shape, rules))
+    layout = dataclasses.replace(found, best=best).gin_text().splitlines()[1]
+    assert ast.literal_eval(layout.removeprefix("Training.layout = ")) == str(rules)
 
 
 def test_a_mesh_of_so_many_cores_is_found() -> None:
