@@ -100,8 +100,8 @@ def _why(value: Value, instruction: Instruction, readers: list[str], layouts: La
         return f"{_done(instruction.step)} over {_joined(parts, instruction.step.axes)}: {reader}"
     if not value.shape.dims:
         return "it has no dimensions"
-    axes = {d.name: parts.axes_taken_apart(layouts.rules.axes(d.name)) for d in value.shape}
-    split = [name for name, own in axes.items() if axes_size(own, layouts.mesh_shape) > 1]
+    axes = layouts.rule_set.axes(value.shape, ((), ())).items()
+    split = [name for name, own in axes if axes_size(parts.axes_taken_apart(own), layouts.mesh_shape) > 1]
     if split:
         return f"made whole, though a rule splits {', '.join(split)}: {reader}"
     kept = " between steps" if isinstance(instruction, ReadVariable) else ""

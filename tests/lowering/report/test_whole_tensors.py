@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import meshtf as mtf
@@ -33,11 +35,14 @@ def test_what_every_core_holds_whole_is_listed_with_why() -> None:
     assert alone.whole_tensors == ()
 
 
-def test_rules_may_name_a_part_of_an_axis() -> None:
+@pytest.mark.parametrize(
+    ("layout", "options"), [("batch:data.0", {"axis_parts": "data:2x4"}), ("", {"activation_layout": "batch:data"})]
+)
+def test_rules_for_parts_and_for_activations_are_rules(layout: str, options: dict[str, Any]) -> None:
     def program(x: mtf.Tensor) -> mtf.Tensor:
         return mtf.tanh(mtf.replicate(x))
 
-    mesh_impl = mtf.PlanMeshImpl("data:8", "batch:data.0", axis_parts="data:2x4")
+    mesh_impl = mtf.PlanMeshImpl("data:8", layout, **options)
     report = mtf.function(program, mesh_impl, {"x": mtf.TensorSpec([BATCH])}).report()
     assert report.whole_tensors[-1].why == "made whole, though a rule splits batch: it is a result"
 
