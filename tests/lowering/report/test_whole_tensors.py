@@ -54,13 +54,3 @@ def test_what_a_collective_did_is_named() -> None:
     step = mtf.function(program, mtf.PlanMeshImpl("rows:2", "batch:rows"), {"x": mtf.TensorSpec([BATCH, IN])})
     reasons = {record.why for record in step.report().whole_tensors}
     assert "reduced by max over rows: it is a result" in reasons
-
-
-def test_a_rule_may_split_by_a_part_of_an_axis() -> None:
-    def program(x: mtf.Tensor) -> mtf.Tensor:
-        return mtf.reduce_sum(mtf.tanh(mtf.replicate(x)), reduced_dim=BATCH)
-
-    mesh_impl = mtf.PlanMeshImpl("data:4", "batch:data.0;d_in:data.1", axis_parts="data:2x2")
-    step = mtf.function(program, mesh_impl, {"x": mtf.TensorSpec([BATCH, IN])})
-    reasons = {record.why for record in step.report().whole_tensors}
-    assert "made whole, though a rule splits batch, d_in: reduce_sum reads it whole" in reasons
