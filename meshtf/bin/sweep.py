@@ -40,8 +40,9 @@ meshtf-launch has started this process as one of several, and a sweep starts its
 alone, and give --launch='meshtf-launch --processes=N --', which starts each trial so."""
 
 _NO_TRIAL_READS = """\
-{origin}: {binding} would have no effect: trials do not read the file of --sweep_file. Write it into a file
-of --gin_file, or give it as --gin_param."""
+this binding would have no effect, because trials do not read the file of --sweep_file:
+  {binding}  is from {origin}
+Write it into a file of --gin_file, or give it as --gin_param."""
 
 TRAIN = (sys.executable, "-m", "meshtf.bin.train")
 """The command of a trial on this machine."""

@@ -114,7 +114,7 @@ def test_a_choice_may_be_a_reference_or_a_macro() -> None:
 MISTAKES: list[tuple[list[object], list[str], str, str]] = [
     ([1], [], 'Sweep.metric = "held_out_los"', 'has the metric "held_out_los", which Sweep.metric names; did you'),
     ([1], [], "Sweep.mode = 3", "Sweep.mode must be"),
-    ([1], [], "Training.num_steps = 3", "rates.gin:2: Training.num_steps = 3 would have no effect: trials do not read"),
+    ([1], [], "Training.num_steps = 3", "--sweep_file:\n  Training.num_steps = 3  is from rates.gin:2\nWrite it into"),
     ([], [], "", "must be a list of one value or more"),
     ([1], ["--gin_param=Training.seed=3"], "", "holds a sweep of another training"),
     ([1], ["--launch=a 'b"], "", "--launch=a 'b is no command: No closing quotation"),
