@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,14 @@ def test_text_that_is_not_utf_8_is_left_out_and_no_character_of_a_long_line(tmp_
     (tmp_path / "b.txt").write_bytes(b"caf\xe9 " * 1000)
     num_bytes = train_sentencepiece(TextFiles(str(tmp_path / "*.txt")), tmp_path / "a.model", 400)
     assert num_bytes == len(text.encode()) - text.count("\n")
+
+
+def test_a_folder_that_is_read_only_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    error = refused(capsys, f"--files={TEXT}", f"--output={tmp_path}/small.model", "--size=500")
+    assert f"small.model cannot be written: nothing can be written in {tmp_path}" in error
 
 
 @pytest.mark.parametrize("text", ["", "\n \n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,6 +133,8 @@ def _make_folder(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(CANNOT_WRITE.format(path=path, error=error)) from error
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigurationError(CANNOT_WRITE.format(path=path, error=f"nothing can be written in {path.parent}"))
 
 
 def _check(path: Path, size: int, model_type: str, character_coverage: float) -> None:
