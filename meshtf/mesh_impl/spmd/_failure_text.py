@@ -12,7 +12,7 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _ABORTED = re.compile(r"Collective ops is aborted by: (.*)")
 _ROOT = re.compile(r"^\s*\(\d+\)\s*([A-Z_]+: .*)$", re.MULTILINE)
 _NOISE = re.compile(
-    r'\[\[|File "|Detected at node|Graph execution error|<stack traces|\d+ (root error|successful|derived)'
+    r'\[\[|\[Op:|File "|Detected at node|Graph execution error|<stack traces|Hint: |\d+ (root error|successful|derived)'
 )
 _FAILED_FOR_GOOD = ("Collective ops is aborted", "Collective has timed out")
 

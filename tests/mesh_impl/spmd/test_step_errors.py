@@ -31,6 +31,18 @@ Detected at node op_3.reshape/Reshape defined at (most recent call last):
 \t [[{{node op_3.reshape/Reshape}}]]
 0 successful operations. [Op:__inference_st_1]"""
 
+NO_MEMORY = """Graph execution error:
+
+Detected at node op_3.reshape/Reshape defined at (most recent call last):
+<stack traces unavailable>
+OOM when allocating tensor with shape[100000,32,384] and type float
+\t [[{{node op_3.reshape/Reshape}}]]
+Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom.
+
+\t [[StatefulPartitionedCall]]
+Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom.
+ [Op:__inference_function_5801]"""
+
 ORIGINS = {"collective_17": 'einsum "logits" (model.py:12)', "op_3": 'slicewise "mine" (model.py:30)'}
 
 
@@ -64,6 +76,12 @@ Detected at node StatefulPartitionedCall_2 defined at (most recent call last):
 Function was cancelled before it was started
 \t [[{{node StatefulPartitionedCall_2}}]] [Op:__inference__on_every_core_48251]""",
 )
+
+
+def test_an_allocation_that_failed_keeps_its_text() -> None:
+    translated = translate(tf.errors.ResourceExhaustedError(None, None, NO_MEMORY), ORIGINS)
+    fact = "OOM when allocating tensor with shape[100000,32,384] and type float"
+    assert str(translated) == f'slicewise "mine" (model.py:30): {fact}'
 
 
 def test_a_failure_whose_node_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
