@@ -186,6 +186,8 @@ def _newest(folder: RunFolder) -> SavedCheckpoint | None:
 def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path | RemoteFolder) -> Position:
     """Returns the position where the data continue after a checkpoint of this training."""
     state = RunState.from_dict(saved.state)
+    if not isinstance(state.position, dict):
+        raise ConfigurationError(_NO_POSITION.format(folder=saved.place))
     own = {"seed": training.seed, "batch_size": training.batch_size, "task": training.task.name}
     changes = [
         f"  Training.{name} was {getattr(state, name)!r} and is {value!r}"
@@ -194,8 +196,6 @@ def _resumed_position(training: Training, saved: SavedCheckpoint, folder: Path |
     ]
     if changes:
         raise ConfigurationError(_ANOTHER_RUN.format(folder=folder, step=saved.step, differences="\n".join(changes)))
-    if not isinstance(state.position, dict):
-        raise ConfigurationError(_NO_POSITION.format(folder=saved.place))
     return state.position
 
 
