@@ -9,6 +9,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
+from typing import Any, TextIO, cast
+
+from meshtf_programs.standard_streams import discard_output
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,6 +40,9 @@ def stop_request() -> Iterator[StopRequest]:
     A second signal ends the process with status 128 + signal. A signal that is ignored, as under `nohup`, stays
     ignored.
 
+    If nobody reads standard output any more, as when Ctrl-C has also ended `tee`, that counts as the end of the
+    terminal. Further output is discarded.
+
     Use it in the main thread. A thread reads the numbers of signals from a pipe. Python's C handler writes them there
     the moment they come, whatever the main thread is doing.
     """
@@ -49,7 +55,8 @@ def stop_request() -> Iterator[StopRequest]:
     thread = threading.Thread(target=watch, args=(reading, request), name="meshtf_signals", daemon=True)
     thread.start()
     try:
-        yield request
+        with contextlib.redirect_stdout(cast(TextIO, _Output(sys.stdout))):
+            yield request
     finally:
         signal.set_wakeup_fd(descriptor_before)
         for number, handler in handlers.items():
@@ -58,6 +65,34 @@ def stop_request() -> Iterator[StopRequest]:
         thread.join()
         os.close(reading)
         os.close(writing)
+
+
+class _Output:
+    """Standard output whose reader may go away."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with _end_without_reader():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _end_without_reader():
+            self._stream.flush()
+
+
+@contextlib.contextmanager
+def _end_without_reader() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        discard_output()
+        signal.raise_signal(signal.SIGHUP)
 
 
 def _wait_for_the_thread(number: int, frame: FrameType | None) -> None:

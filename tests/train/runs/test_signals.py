@@ -44,6 +44,25 @@ def test_the_first_signal_asks_and_says_so(number: signal.Signals, capsys: pytes
     assert not [t for t in threading.enumerate() if t.name == "meshtf_signals"]
 
 
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGINT])
+def test_a_reader_that_is_gone_ends_the_run_as_a_terminal_does(
+    first: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C also ends `tee`, and the rest of the output must not fail what is saved then."""
+    reading, writing = os.pipe()
+    with open(writing, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        os.close(reading)
+        with stop_request() as stop:
+            if first != signal.SIGHUP:
+                os.kill(os.getpid(), first)
+                wait_for(stop)
+            print("step 7", flush=True)
+            wait_for(stop)
+            print("step 8", flush=True)
+        assert stop.signal == first
+
+
 @pytest.mark.parametrize(
     ("numbers", "noted", "statuses"),
     [
