@@ -12,7 +12,7 @@ import gin
 from absl import flags
 from rich.console import Console
 
-from meshtf.bin.layouts.chosen_layout import read_with_layout
+from meshtf.bin.layouts.chosen_layout import check_not_given, read_with_layout
 from meshtf.bin.shared.cluster import is_left_to_process_0, wants_cluster
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
@@ -47,8 +47,6 @@ _NO_SECONDS = """\
 --search_seconds is for one process, and this is one of several, whose searches would end at different places. Give \
 --search_operations, which ends them all at the same place."""
 
-_NO_SEARCH = "--{flag} has no effect without --layout=auto; leave it out"
-
 __all__ = ["PROGRAM", "command_line", "main", "run"]
 
 
@@ -71,7 +69,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     given = [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, given, before, is_told=not is_left_to_process_0())
     if chosen is None:
-        _check_has_no_search_flags(values)
+        check_not_given(values, "machine", "search_operations", "search_seconds")
     training = configured_training()
     keep_decoding()
     trainer = Trainer(training, mesh_for(values, training))
@@ -119,13 +117,6 @@ def _check_is_for_cluster(values: flags.FlagValues) -> None:
         raise FlagError(_NO_DRY_RUN)
     if values.search_seconds is not None:
         raise FlagError(_NO_SECONDS)
-
-
-def _check_has_no_search_flags(values: flags.FlagValues) -> None:
-    """Raises FlagError for a flag of a search, if there is none."""
-    for flag in ("machine", "search_operations", "search_seconds"):
-        if values[flag].value is not None:
-            raise FlagError(_NO_SEARCH.format(flag=flag))
 
 
 def _configuration_before(values: flags.FlagValues, place: Path | RemoteFolder) -> str | None:

@@ -63,6 +63,7 @@ FLAGS = [
     ("meshtf-train", ["--gin_file=no.gin"], 'there is no gin file "no.gin"'),
     ("meshtf-train", ["--gin_file=."], 'there is no gin file "."'),
     ("meshtf-train", [f"--gin_file={'a' * 300}"], 'there is no gin file "aaa'),
+    ("meshtf-plan", [DIGITS, "--search_seconds=9"], "--search_seconds has no effect without --layout=auto"),
     ("meshtf-plan", [DIGITS, "--backend=cpu"], "Unknown command line flag 'backend'"),
     ("meshtf-plan", [], "--gin_file or --model_dir is needed, for example: meshtf-plan --gin_file=lm_tiny.gin"),
     ("meshtf-eval", [], "--model_dir is needed"),

@@ -16,6 +16,9 @@ from meshtf.train.configuration import read_configuration
 from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.layouts.all_searches import SearchEffort
 from meshtf.train.layouts.automatic_layout import ChosenLayout, chosen_layout
+from meshtf_programs.command_lines.shared.command_line import FlagError
+
+_NO_SEARCH = "--{flag} has no effect without --layout=auto; leave it out"
 
 
 def read_with_layout(
@@ -44,6 +47,13 @@ def read_with_layout(
     if chosen is not None:
         read_configuration(files, [*parameters, *chosen.bindings])
     return chosen
+
+
+def check_not_given(values: flags.FlagValues, *names: str) -> None:
+    """Raises FlagError for a flag of a search, if there is no search."""
+    for name in names:
+        if values[name].value is not None:
+            raise FlagError(_NO_SEARCH.format(flag=name))
 
 
 def search_effort(values: flags.FlagValues, progress: Callable[[SearchProgress], None] | None) -> SearchEffort:
