@@ -11,6 +11,7 @@ import gin
 
 from meshtf.errors import MachineError
 
+_EFFICIENCIES = tuple(f"{what}_efficiency" for what in ("product", "unaligned", "kernel", "memory", "link"))
 _DTYPES = ("float64", "float32", "bfloat16", "float16", "int32", "int8")
 
 
@@ -160,7 +161,9 @@ class Machine:
         _check_not_negative(self, "product_seconds", "convolution_seconds", "collective_seconds")
         if not _is_integer(self.product_alignment) or self.product_alignment < 1:
             raise MachineError(f"Machine.product_alignment is a positive integer, and not {self.product_alignment!r}")
-        for name in ("product_efficiency", "unaligned_efficiency", "memory_efficiency", "link_efficiency"):
+        if self.kernel_platform not in ("", "cuda"):
+            raise MachineError(f'Machine.kernel_platform is "cuda" or empty, and not {self.kernel_platform!r}')
+        for name in _EFFICIENCIES:
             _check_positive(self, name)
             if getattr(self, name) > 1:
                 raise MachineError(f"Machine.{name} is a share, at most 1, and not {getattr(self, name)!r}")

@@ -24,6 +24,8 @@ GPU = Machine("gpu", "a test", {"bfloat16": 100e12, "float32": 20e12}, 80e9, 1e1
         ({"memory_bytes": math.nan}, "Machine.memory_bytes is a positive number, and not nan"),
         ({"memory_bytes": "16 GiB"}, "Machine.memory_bytes is a positive number, and not '16 GiB'"),
         ({"product_efficiency": 1.5}, "Machine.product_efficiency is a share, at most 1, and not 1.5"),
+        ({"kernel_efficiency": 0.0}, "Machine.kernel_efficiency is a positive number, and not 0.0"),
+        ({"kernel_platform": "CUDA"}, "Machine.kernel_platform is \"cuda\" or empty, and not 'CUDA'"),
         ({"peak_flops": {}}, "Machine.peak_flops has a number for each dtype, and is {}"),
         (
             {"peak_flops": {"bf16": 1e12}},
