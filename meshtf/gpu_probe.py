@@ -36,7 +36,8 @@ _LEAST = 1e-9
 """The seconds reported for work that is too quick to measure."""
 
 _LIKE = "h200"
-"""The machine from which figures are copied that are not measured: vectors, tiles, alignment, and links of one GPU."""
+"""The machine from which figures are copied that are not measured: vectors, tiles, alignment, cuDNN's attention, and
+links of one GPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +119,8 @@ class _GpuProbe:
             product_tile=like.product_tile,
             product_alignment=like.product_alignment,
             unaligned_efficiency=like.unaligned_efficiency,
+            kernel_platform=self._one.kernel_platform,
+            kernel_efficiency=like.kernel_efficiency / like.product_efficiency,  # of the peak that products reach here
             product_seconds=starting,
             host_bandwidth=_FLOAT_BYTES * sizes.fed / max(fed - step, _LEAST),
             step_seconds=step,
@@ -130,8 +133,8 @@ class _GpuProbe:
         )
 
     def _source(self) -> str:
-        gpus = f"{self._count} of {self._one.devices[0]}"
-        text = f"measured by meshtf-probe on {time.strftime('%Y-%m-%d')}, {gpus}; vectors and alignment as {_LIKE}"
+        measured = f"measured by meshtf-probe on {time.strftime('%Y-%m-%d')}, {self._count} of {self._one.devices[0]}"
+        text = f"{measured}; vectors, alignment and attention as {_LIKE}"
         return text if self._count > 1 else f"{text}; links as {_LIKE}, since there is one GPU"
 
     def _memory_bytes(self) -> float:
