@@ -66,6 +66,8 @@ class PlanMeshImpl:
           UsageError: if an option has an invalid value.
         """
         converted, rules, chosen = checked_mesh(shape, layout_rules, options, changes)
+        if kernel_platform not in ("", "cuda"):
+            raise UsageError(f'kernel_platform must be "cuda" or empty, and is {kernel_platform!r}')
         object.__setattr__(self, "shape", converted)
         object.__setattr__(self, "layout_rules", rules)
         object.__setattr__(self, "options", chosen)

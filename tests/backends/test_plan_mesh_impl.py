@@ -79,6 +79,8 @@ def test_nothing_runs() -> None:
         LayoutError, match=r'names mesh axis "row", which mesh \[rows:2\] does not have; did you mean "rows"'
     ):
         mtf.PlanMeshImpl("rows:2", "batch:row")
+    with pytest.raises(UsageError, match="kernel_platform must be \"cuda\" or empty, and is 'CUDA'"):
+        mtf.PlanMeshImpl("rows:2", "batch:rows", kernel_platform="CUDA")
 
 
 @pytest.mark.parametrize("unroll", [False, pytest.param(True, marks=pytest.mark.long)])
