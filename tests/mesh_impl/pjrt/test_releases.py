@@ -61,10 +61,9 @@ def _lay_over(release: str, folder: Path) -> None:
     """Puts jax and jaxlib of a release into a folder, or skips the test."""
     wheels = os.environ.get("MESHTF_JAXLIB_WHEELS")
     where = [] if wheels is None else ["--no-index", f"--find-links={wheels}"]
-    jax_release = ".".join(release.split(".")[:3])
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *where]
     ended = subprocess.run(
-        [*command, f"jax=={jax_release}", f"jaxlib=={release}"], capture_output=True, text=True, check=False
+        [*command, f"jax=={release}", f"jaxlib=={release}"], capture_output=True, text=True, check=False
     )
     if ended.returncode:
         pytest.skip(f"neither MESHTF_JAXLIB_WHEELS nor the index has jax and jaxlib {release}: {ended.stderr[-300:]}")
