@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PRODUCTS = {"default": "TF32", "high": "TF32", "highest": "float32"}
 
-_LEAST_CAPABILITY = (8, 0)  # the least for cuDNN's fused attention
+_LEAST_CAPABILITY = (8, 0)  # the least for cuDNN's fused attention and for TF32
 
 
 @final
@@ -75,8 +75,8 @@ class GpuMeshImpl(PjrtMeshImpl):
 
     @property
     def float32_products(self) -> str:
-        """The arithmetic of float32 products: "TF32" or "float32". On virtual GPUs it is always "float32"."""
-        return "float32" if "CPU" in self.devices[0] else _PRODUCTS[self.options.product_precision or "default"]
+        """The arithmetic of float32 products: "TF32" or "float32". Only GPUs since Ampere have TF32."""
+        return _PRODUCTS[self.options.product_precision or "default"] if self.kernel_platform else "float32"
 
     def _find_cores(self) -> Cores:
         found = accelerator(GPU, self.size, self.options.memory_fraction)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import DeviceError, UsageError
+from meshtf.mesh_impl.pjrt.pjrt import Cores
 from meshtf.tensorflow_private.xla_modules import PRECISIONS, parsed_hlo
 from meshtf.testing import assert_close, terms_of
 from tests.fresh_process import run_fresh
@@ -71,6 +72,16 @@ def test_the_precision_is_written_into_every_product(precision: str | None) -> N
     assert len(found["dot"]) >= 5
     assert len(found["convolution"]) >= 2
     assert all(given == expected for own in found.values() for given in own)
+
+
+@pytest.mark.parametrize(("capability", "arithmetic"), [((), "float32"), ((7, 5), "float32"), ((8, 0), "TF32")])
+def test_the_arithmetic_is_one_that_the_gpu_has(
+    capability: tuple[int, ...], arithmetic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cores, "compute_capability", capability)
+    monkeypatch.setattr(mtf.GpuMeshImpl, "devices", ("/job:pjrt/replica:0/task:0/device:GPU:0",))
+    assert mtf.GpuMeshImpl("rows:1", "").float32_products == arithmetic
+    assert mtf.GpuMeshImpl("rows:1", "", product_precision="highest").float32_products == "float32"
 
 
 def test_what_is_refused() -> None:
