@@ -16,9 +16,10 @@ from xla_run import XlaRun
 import meshtf as mtf
 import meshtf.compat.mesh_tensorflow as original
 from meshtf.errors import CompilationError, ExecutionError
+from meshtf.mesh_impl.mesh_options import PRODUCT_PRECISIONS
 from meshtf.ops.variables.program_step import program_step
 from tests.ops.algebra import test_wrapping_integers
-from tests.properties.random_programs.builder import RejectedError
+from tests.properties.random_programs.builder import ANY_SIZE, USUAL, RejectedError, Space
 from tests.properties.random_programs.cases import CASES
 from tests.properties.random_programs.checking import check_values, describe
 from tests.properties.random_programs.generate import draw_layout, random_program
@@ -35,13 +36,15 @@ FAULTS_OF_XLA = {
 PAGE = Path(__file__).parents[2] / "docs" / "tpu.md"
 
 
-def drawn(rng: random.Random, case: str, mesh_shape: mtf.Shape, longest: int) -> tuple[mtf.Mesh, Program]:
+def drawn(
+    rng: random.Random, case: str, mesh_shape: mtf.Shape, longest: int, space: Space = USUAL
+) -> tuple[mtf.Mesh, Program]:
     for _ in range(40):
         mesh = mtf.Mesh(mtf.Graph("program"))
         try:
             with mesh.graph:
                 program_step(mesh)
-                return mesh, random_program(rng, mesh, mesh_shape, case, longest=longest)
+                return mesh, random_program(rng, mesh, mesh_shape, case, longest=longest, space=space)
         except RejectedError:
             continue
     raise AssertionError(f"no program with case {case!r} was found")
@@ -51,7 +54,13 @@ def check_case(case: str, seed: int, mesh: str, longest: int = 1) -> None:
     rng, mesh_shape = random.Random(zlib.crc32(f"{case} {seed}".encode())), mtf.convert_to_shape(mesh)
     graph_mesh, program = drawn(rng, case, mesh_shape, longest)
     rules = draw_layout(rng, program, mesh_shape)
-    lowering = mtf.Lowering(graph_mesh.graph, {graph_mesh: mtf.TpuMeshImpl(mesh_shape, rules, physical_torus=TORUS)})
+    check_run(graph_mesh, program, mtf.TpuMeshImpl(mesh_shape, rules, physical_torus=TORUS))
+
+
+def check_run(graph_mesh: mtf.Mesh, program: Program, mesh_impl: mtf.TpuMeshImpl | mtf.GpuMeshImpl) -> None:
+    """Runs a program, and compares all its results and its collectives."""
+    mesh_shape = mesh_impl.shape
+    lowering = mtf.Lowering(graph_mesh.graph, {graph_mesh: mesh_impl})
     plan = lowering.execution(program.fetches).plan
     variables = initial_values(graph_mesh, program, mesh_shape) if plan.variable_names else {}
     run = XlaRun(lowering, program.fetches, variables)
@@ -61,7 +70,7 @@ def check_case(case: str, seed: int, mesh: str, longest: int = 1) -> None:
         variables = {name: run.variable(name) for name in plan.variable_names}
         check_values(program, results, variables, same_kernels=False)
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{describe(program, mesh_shape, rules)}") from None
+        raise AssertionError(f"{error}\n{describe(program, mesh_shape, mesh_impl.layout_rules)}") from None
 
 
 def initial_values(mesh: mtf.Mesh, program: Program, mesh_shape: mtf.Shape) -> dict[str, np.ndarray]:
@@ -102,6 +111,18 @@ def test_case_among_others(case: str, seed: int) -> None:
         if message is None or not re.match(message, str(error)):
             raise
         raise XlaFaultError(str(error)) from None
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.long] * (i % 36 != 18)) for i, case in enumerate(CASES)]
+)
+def test_case_on_gpus_with_padding_and_precision(case: str) -> None:
+    """Dimensions of any size, also split over axes that do not divide them; and each precision of products."""
+    rng, mesh_shape = random.Random(zlib.crc32(case.encode())), mtf.convert_to_shape(MESHES[len(case) % 3])
+    mesh, program = drawn(rng, case, mesh_shape, 4, ANY_SIZE)
+    rules, precision = draw_layout(rng, program, mesh_shape), rng.choice(PRODUCT_PRECISIONS)
+    options = mtf.MeshOptions(max_padding=program.max_padding, product_precision=precision)
+    check_run(mesh, program, mtf.GpuMeshImpl(mesh_shape, rules, options=options))
 
 
 @pytest.mark.long
