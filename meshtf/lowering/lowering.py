@@ -283,7 +283,10 @@ class Lowering:
           FeedError: an input is missing, unknown, or of the wrong shape or dtype.
           GraphError: no tensor was exported under a name.
         """
-        return self._run(fetches, feeds or {}, with_effects=True)
+        is_one = isinstance(fetches, Tensor | str)
+        listed = [fetches] if is_one or not isinstance(fetches, Iterable) else list(fetches)
+        results = self._run(listed, feeds or {}, with_effects=True)
+        return results[0] if is_one else results
 
     @tf.autograph.experimental.do_not_convert
     def export_to_tf_tensor(self, t: Tensor | str, feeds: Mapping[Tensor | str, Any] | None = None) -> tf.Tensor:
@@ -292,8 +295,7 @@ class Lowering:
         The graph's assignments do not take place. So a `read_variable` that follows an assignment returns the present
         value.
         """
-        value = self._run(t, feeds or {}, with_effects=False)
-        assert isinstance(value, tf.Tensor)
+        (value,) = self._run([t], feeds or {}, with_effects=False)
         return value
 
     @says_where
@@ -449,22 +451,20 @@ class Lowering:
         return str(self.report())
 
     def _run(
-        self, fetches: Tensor | str | Sequence[Tensor | str], feeds: Mapping[Tensor | str, Any], *, with_effects: bool
-    ) -> tf.Tensor | list[tf.Tensor]:
-        is_one = isinstance(fetches, Tensor | str)
-        listed = [fetches] if is_one or not isinstance(fetches, Iterable) else list(fetches)
-        wanted = [self._exported(f) if isinstance(f, str) else f for f in listed]
-        execution = self.execution(wanted, with_effects=with_effects)
+        self, fetches: Sequence[Tensor | str], feeds: Mapping[Tensor | str, Any], *, with_effects: bool
+    ) -> list[tf.Tensor]:
+        execution = self.execution([self._fetched(f) for f in fetches], with_effects=with_effects)
         by_name = {k.operation.name if isinstance(k, Tensor) else k: v for k, v in feeds.items()}
         inputs = inputs_of(execution.plan)
         known = {o.name: o for o in self.graph.operations if isinstance(o, InputOperation)}
-        results = execution(check_feeds(inputs, by_name, known, self.graph.name))
-        return results[0] if is_one else results
+        return execution(check_feeds(inputs, by_name, known, self.graph.name))
 
     @says_where
-    def _exported(self, name: str) -> Tensor:
+    def _fetched(self, fetch: Tensor | str) -> Tensor:
         exports = self.graph.exports
-        if name not in exports:
-            known = nearest(name, exports) or f"; there are: {', '.join(exports) or 'none'}"
-            raise GraphError(f'no tensor was exported as "{name}" (mtf.export) in program "{self.graph.name}"{known}')
-        return exports[name]
+        if not isinstance(fetch, str):
+            return check_tensor(fetch, "fetch")
+        if fetch not in exports:
+            known = nearest(fetch, exports) or f"; there are: {', '.join(exports) or 'none'}"
+            raise GraphError(f'no tensor was exported as "{fetch}" (mtf.export) in program "{self.graph.name}"{known}')
+        return exports[fetch]

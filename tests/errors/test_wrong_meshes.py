@@ -176,6 +176,10 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      GraphError, "the fetch must be an mtf.Tensor, not str; bring values in as inputs of"),
     ("lowering run", lambda: program(lambda x: x).lowering.run("nope"),
      GraphError, 'no tensor was exported as "nope" (mtf.export) in program "program"; there'),
+    ("lowering run nested", lambda: (p := program(lambda x: x)).lowering.run([[p.results]]),
+     GraphError, "the fetch must be an mtf.Tensor, not list; bring values in as inputs of"),
+    ("lowering export list", lambda: (p := program(lambda x: x)).lowering.export_to_tf_tensor([p.results]),
+     GraphError, "the fetch must be an mtf.Tensor, not list; bring values in as inputs of"),
     ("interpret NaN layouts", lambda: mtf.testing.plan(lambda x: x, {"x": 3}, "r:2", ""),
      GraphError, 'input "x" must be an mtf.TensorSpec, not 3'),
 ]
