@@ -12,11 +12,12 @@ import tensorflow as tf
 from meshtf.axis_parts import WHOLE_AXES, AxisParts
 from meshtf.call_sites import says_where
 from meshtf.dimension import Shape, described
-from meshtf.errors import GraphError, LayoutError, ShapeError, UsageError, nearest
+from meshtf.errors import DtypeError, GraphError, LayoutError, ShapeError, UsageError, nearest
 from meshtf.host_array import host_array
 from meshtf.layout import LayoutRules, TensorLayout
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.mesh_impl.slices import Slices, on_host, to_assign
+from meshtf.ops.inputs.scalars import held_by
 from meshtf.planning import core_positions
 from meshtf.planning.layouts.layout_table import LayoutTable
 from meshtf.planning.stored_variables import StoredVariable
@@ -115,13 +116,21 @@ class StoreEntry:
 
     @says_where
     def assign(self, value: Any) -> None:
-        """Assigns to every core its slice of a whole array, [unpadded_shape]. Raises ShapeError if the sizes differ."""
+        """Assigns to every core its slice of a whole array, [unpadded_shape].
+
+        Raises:
+          DtypeError: the variable's dtype cannot hold one of the numbers.
+          ShapeError: the sizes differ.
+        """
         array = host_array(value)
         if list(array.shape) != self.unpadded_shape.to_integer_list:
             raise ShapeError(
                 f'variable "{self.name}" is [{self.unpadded_shape}]; an array of shape {array.shape} does not fit'
             )
-        array = array.astype(self.dtype.as_numpy_dtype)
+        try:
+            array = held_by(array.reshape(-1), self.dtype).reshape(array.shape)
+        except (TypeError, ValueError, DtypeError) as error:
+            raise DtypeError(f'variable "{self.name}" is {self.dtype.name}: {error}') from None
         sizes = self.layout.slice_shape(self.shape, self.mesh_shape)
         padded: dict[tuple[int, ...], np.ndarray | tf.Tensor] = {}
         for core, piece in self.slices.items():

@@ -134,6 +134,19 @@ def test_a_store_reads_assigns_and_lists() -> None:
         store["weights"] = X.T.reshape(2, 4)
 
 
+def test_a_store_refuses_numbers_that_a_variable_cannot_hold() -> None:
+    def counts(mesh: mtf.Mesh) -> mtf.Tensor:
+        return mtf.get_variable(mesh, "n", "d:2", tf.int32, initializer=mtf.zeros)
+
+    step = mtf.function(counts, mesh_of_four("d:cols"))
+    step.initialize()
+    step.variables["n"] = [2.0, -3.0]
+    for wrong in ([1.5, 2], [2**40, 0], [np.nan, 0], [1j, 0], ["a", "b"]):
+        with pytest.raises(mtf.errors.DtypeError, match='variable "n" is int32: '):
+            step.variables["n"] = wrong
+    np.testing.assert_array_equal(step.variables["n"], [2, -3])
+
+
 def test_stored_dtype_and_dtype_in_the_program() -> None:
     policy = mtf.VariableDType(tf.float32, tf.float32, tf.bfloat16)
 
