@@ -116,8 +116,11 @@ class _Order:
                 self._append(instruction)
 
     def _append(self, instruction: Instruction) -> None:
-        for earlier in self._earlier.get(instruction, ()):
-            if earlier not in self._done:
-                self._append(earlier)
-        self._done.add(instruction)
-        self.instructions.append(instruction)
+        waiting = [instruction]  # the last one is next: it, or what it needs first
+        while waiting:
+            missing = next((i for i in self._earlier.get(waiting[-1], ()) if i not in self._done), None)
+            if missing is not None:
+                waiting.append(missing)
+                continue
+            self._done.add(waiting[-1])
+            self.instructions.append(waiting.pop())

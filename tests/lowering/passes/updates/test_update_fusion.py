@@ -111,6 +111,20 @@ def test_what_a_check_reads_is_not_written_before_it() -> None:
     }
 
 
+def test_an_update_moves_to_its_gradient_with_a_long_chain_that_it_needs() -> None:
+    def step(x: mtf.Tensor) -> mtf.Tensor:
+        weight, rate = (mtf.get_variable(x.mesh, name, [ROWS]) for name in ("weight", "rate"))
+        (grad,) = mtf.gradients([mtf.reduce_sum(x * weight)], [weight])
+        for _ in range(1000):
+            rate = rate * 0.999
+        mtf.assign(weight, weight - rate * grad)
+        return x
+
+    inputs = {"x": mtf.TensorSpec([BATCH, ROWS])}
+    plan = mtf.function(step, mtf.PlanMeshImpl("rows:2", "batch:rows"), inputs=inputs).lowering.plan
+    assert len(plan.instructions) > 1000
+
+
 def test_an_order_moves_only_an_update_that_waits_and_what_it_needs() -> None:
     """`far` and `behind` need nothing, and stay where they are all the same. Chains may be long."""
     places: dict[Value, str] = {}
