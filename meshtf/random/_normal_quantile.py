@@ -18,9 +18,9 @@ compiler three computations to arrange, and so three roundings.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 # Coefficients of each polynomial, from the constant term upwards. The rows are the centre, the tail and (f64) the far
@@ -133,7 +133,7 @@ def logarithm(x: tf.Tensor) -> tf.Tensor:
     square = s * s
     series = square * _polynomial([], [precision.log], square)
     half = 0.5 * t * t
-    return exponent * np.log(2.0) + (t - (half - s * (half + series)))
+    return exponent * math.log(2.0) + (t - (half - s * (half + series)))
 
 
 def _choose(branches: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> tf.Tensor:

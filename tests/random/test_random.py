@@ -159,15 +159,16 @@ def test_one_traced_program_on_every_device(kind: str) -> None:
 def digest() -> str:
     """Of some kinds, at sizes that several threads share."""
     drawn = hashlib.sha256()
-    for kind in ("random_bits", "truncated_normal-float64", "uniform-bfloat16"):
+    for kind in ("random_bits", "truncated_normal-float64", "normal-float32", "uniform-bfloat16"):
         for size in (77, 70_001):
             drawn.update(KINDS[kind](KEY, [5], [size], [10**12]).numpy().tobytes())
     return drawn.hexdigest()
 
 
-def test_same_bits_in_another_process_with_other_threads() -> None:
+def test_same_bits_in_another_process_with_other_threads_and_numpys_rules_for_tensors() -> None:
     program = (
         "import runpy, tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(7); "
+        "tf.experimental.numpy.experimental_enable_numpy_behavior(); "
         f"print(runpy.run_path({__file__!r})['digest']())"
     )
     run = run_fresh(["-c", program], environment={"TF_XLA_FLAGS": ""})  # compiles for itself
