@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape, ShapeLike
@@ -105,8 +106,11 @@ def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLi
     """A mesh shape in which an open size ("*") is replaced, by the number of these devices, or of all GPUs or CPUs.
 
     Raises:
-      DeviceError: there are too few devices, or processes cannot have equal parts.
+      DeviceError: the devices are no list, there are too few, or processes cannot have equal parts.
     """
+    if devices is not None and (isinstance(devices, str) or not isinstance(devices, Sequence | np.ndarray)):
+        what = f"the text {devices!r}" if isinstance(devices, str) else repr(devices)
+        raise DeviceError(f"devices must be a list of names, one for each core, and not {what}")
     if not is_open(shape):
         return shape
     rule = MeshShapeRule.parse(shape)
@@ -118,9 +122,6 @@ def shape_on_devices(shape: ShapeLike, devices: Sequence[str] | None) -> ShapeLi
 
 def checked_devices(shape: Shape, devices: Sequence[str]) -> tuple[str, ...]:
     """The full names of a mesh's devices. Raises DeviceError if one is missing or repeated, or the number is wrong."""
-    if isinstance(devices, str) or not isinstance(devices, Iterable):
-        what = f"the text {devices!r}" if isinstance(devices, str) else repr(devices)
-        raise DeviceError(f"devices must be a list of names, one for each core, and not {what}")
     names = [d.name for d in tf.config.list_logical_devices()]
     by_spec = {_parts(tf.DeviceSpec.from_string(name)): name for name in names}
     found = [_find(str(device), by_spec) for device in devices]
