@@ -65,6 +65,8 @@ def check_parameters(fn: Callable[..., Any], specs: Iterable[str]) -> None:
     for name in names:
         if name not in parameters:
             raise GraphError(f'inputs names "{name}", which {name_of(fn)} does not take{nearest(name, parameters)}')
+        if parameters[name].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+            raise GraphError(f'{name_of(fn)} takes "{name}" by position alone, and inputs are given by name')
     if missing := _unnamed(parameters, names):
         raise GraphError(
             f'{name_of(fn)} takes "{missing}", which inputs does not name'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,20 @@ def _check_results(graph: Graph, results: Any) -> None:
     for leaf in tf.nest.flatten(results):
         if isinstance(leaf, tf.Tensor | tf.Variable | np.ndarray | Operation):
             raise GraphError(f"{graph.name} returned {_described(leaf)}; it must return mtf.Tensors")
+        if any(isinstance(part, Tensor) for part in _parts(leaf)):
+            raise GraphError(
+                f"{graph.name} returned mtf.Tensors in a {type(leaf).__name__}, whose parts would get no values; "
+                "return them in a dict, list, tuple or NamedTuple"
+            )
+
+
+def _parts(leaf: object) -> Iterable[object]:
+    """The parts of a dataclass or a set, which TensorFlow does not take for structures."""
+    if isinstance(leaf, set | frozenset):
+        return leaf
+    if not dataclasses.is_dataclass(leaf):
+        return ()
+    return [getattr(leaf, field.name, None) for field in dataclasses.fields(leaf)]
 
 
 def _described(leaf: object) -> str:

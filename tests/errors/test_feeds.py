@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +95,11 @@ def test_a_lowering_by_hand(read: Callable[..., str], step: mtf.Function) -> Non
     assert "the fetch must be an mtf.Tensor, not int" in text
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Results:
+    loss: mtf.Tensor
+
+
 def test_bodies_and_specifications(read: Callable[..., str]) -> None:
     mesh = mtf.SpmdMeshImpl("rows:2", "")
     text = read(GraphError, lambda: mtf.function(train_step, mesh, {**SPECS, "lables": SPECS["labels"]}))
@@ -109,7 +116,13 @@ def test_bodies_and_specifications(read: Callable[..., str]) -> None:
     assert "returned an array of TensorFlow, EagerTensor, known before it runs; it must return mtf.Tensors" in text
     text = read(GraphError, lambda: mtf.function(lambda: {"loss": np.ones(3)}, mesh))
     assert "returned an array of NumPy, ndarray, known before it runs; it must return mtf.Tensors" in text
-    text = read(GraphError, lambda: mtf.function(lambda images: images.operation, mesh, {"images": SPECS["images"]}))
+    images = {"images": SPECS["images"]}
+    for result, kind in ((Results, "Results"), (lambda x: {x}, "set")):
+        text = read(GraphError, lambda result=result: mtf.function(lambda images: [result(images)], mesh, images))
+        assert f"returned mtf.Tensors in a {kind}, whose parts would get no values; return them in a dict" in text
+    text = read(GraphError, lambda: mtf.function(operator.neg, mesh, {"a": SPECS["images"]}))
+    assert 'neg takes "a" by position alone, and inputs are given by name' in text
+    text = read(GraphError, lambda: mtf.function(lambda images: images.operation, mesh, images))
     assert "returned the operation images, not its outputs" in text
     text = read(GraphError, lambda: mtf.function(train_step, mesh, [*SPECS.values()]))  # type: ignore[arg-type]
     assert "inputs must be a dict from names to mtf.TensorSpecs, not list" in text
