@@ -54,6 +54,7 @@ class Execution:
         self._lowering = lowering
         self._name = lowering.graph.name
         self._program: Program | None = None
+        self._finders: dict[Check, tuple[Plan, Program]] = {}
 
     @property
     def plan(self) -> Plan:
@@ -158,10 +159,12 @@ class Execution:
         either."""
         if not check.can_find:
             return check.failure()
-        plan = self._lowering.plan_that_finds(check)
+        if check not in self._finders:  # they are kept, since who skips such steps may meet many
+            plan = self._lowering.plan_that_finds(check)
+            slices = handles(self._lowering.variables, plan.variable_names)
+            self._finders[check] = plan, self._lowering.device_mesh.program(plan, slices, runs_once=True)
+        plan, program = self._finders[check]
         by_name = {f.name: x for f, x in zip(self.plan.feeds, feeds, strict=True)}
-        slices = handles(self._lowering.variables, plan.variable_names)
-        program = self._lowering.device_mesh.program(plan, slices, runs_once=True)
         found, _ = program([by_name[f.name] for f in plan.feeds])
         return first_failure(check, plan, [x.numpy() for x in found])
 

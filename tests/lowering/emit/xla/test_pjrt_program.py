@@ -42,6 +42,17 @@ def test_an_array_may_change_once_a_run_has_been_started(summed: mtf.Function) -
         failing()
 
 
+def test_a_second_failure_is_found_without_compiling(summed: mtf.Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who skips steps that fail would wait for the compiler each time, and lose memory to it."""
+    x = np.ones([8, LENGTH], np.float32)
+    for row in (3, 6):
+        x[row, 4] = np.nan
+        with pytest.raises(NonFiniteError, match=f"batch {row}, length 4"):
+            summed(x=x)
+        x[row, 4] = 1.0
+        monkeypatch.setattr(Cores, "compile", None)
+
+
 def test_an_array_may_change_whose_parts_several_cores_share() -> None:
     """The runtime copies it for each of them, before the start returns."""
     inputs = {"x": mtf.TensorSpec([("batch", 2), ("length", LENGTH)])}
