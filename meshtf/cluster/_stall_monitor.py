@@ -73,7 +73,9 @@ class Activity:
 
 
 class OwnStand:
-    """Finds where this process is. The thread that makes this object must be the one that runs the steps."""
+    """Finds where this process is: its thread that makes this object and runs the steps, or once that has ended, its
+    main thread.
+    """
 
     def __init__(self, runtime: CollectiveRuntime, activity: Activity) -> None:
         self._runtime, self._activity = runtime, activity
@@ -98,8 +100,8 @@ class OwnStand:
         return f"at {self._line()}", False
 
     def _line(self) -> Site:
-        frame = frames_of_threads()[self._thread]
-        return site_of(frame)
+        frames = frames_of_threads()
+        return site_of(frames.get(self._thread) or frames[threading.main_thread().ident or 0])
 
 
 def site_of(frame: FrameType) -> Site:

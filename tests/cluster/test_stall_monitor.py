@@ -6,14 +6,16 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import meshtf as mtf
 import meshtf.cluster._stall_monitor as module
-from meshtf.cluster._stall_monitor import Stand, described, site_of
+from meshtf.cluster._stall_monitor import Activity, OwnStand, Stand, described, site_of
 from meshtf.cluster.cluster import Cluster
+from meshtf.mesh_impl.spmd.collective_runtime import CollectiveRuntime
 from tests.cluster.joined_processes import JoinedProcesses, Raised
 
 ADDRESSES = ("a:1", "b:2", "c:3")
@@ -34,6 +36,12 @@ def test_the_users_line_is_told_and_not_a_librarys() -> None:
     json.loads('{"a": 1}', object_hook=lambda _: found.append(site_of(sys._getframe(1))))
     assert found[0].filename == __file__
     assert found[0].function.startswith("test_the_users_line")
+
+
+def test_a_process_that_joined_in_a_thread_which_has_ended() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        own = pool.submit(OwnStand, CollectiveRuntime(), Activity()).result()
+    assert own.look().place.endswith("in test_a_process_that_joined_in_a_thread_which_has_ended")
 
 
 def step(cluster: Cluster) -> Callable[[], object]:
