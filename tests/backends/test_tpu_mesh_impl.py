@@ -240,10 +240,13 @@ def test_a_tpu_that_another_process_has(monkeypatch: pytest.MonkeyPatch) -> None
         mtf.TpuMeshImpl("rows:4", "")
 
 
-def test_without_jaxlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    from meshtf.mesh_impl.pjrt import of_this_process
+def test_without_jaxlib_of_a_supported_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    from meshtf.mesh_impl.pjrt import of_this_process, pjrt
 
+    monkeypatch.setattr(pjrt, "RELEASE", (0, 8))
     monkeypatch.setitem(of_this_process._PROCESS, "TPU", of_this_process._OfThisProcess(of_this_process.TPU))
+    with pytest.raises(DeviceError, match=r"through jaxlib, which is of release 0\.8; meshtf supports 0\.10, 0\.11, 0"):
+        mtf.TpuMeshImpl("rows:4", "")
     monkeypatch.setitem(sys.modules, "meshtf.mesh_impl.pjrt.pjrt", None)
     with pytest.raises(
         DeviceError, match=r"(?s)run through jaxlib, which is not installed.*pip install 'meshtf\[tpu\]'"

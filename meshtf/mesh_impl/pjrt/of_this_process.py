@@ -33,7 +33,7 @@ first mesh; to lower it for a TPU that is elsewhere, give its torus, as in \
 TpuMeshImpl(shape, layout, physical_torus="2x2"); GPUs have meshes of their own, mtf.GpuMeshImpl."""
 
 _NO_RUNTIME = """\
-{kind}s, and virtual ones, run through jaxlib, which is not installed ({error}).
+{kind}s, and virtual ones, run through jaxlib, which {fact}.
 Install it with: pip install 'meshtf[{extra}]'"""
 
 _NOT_OPENED = """\
@@ -182,8 +182,16 @@ def _held_port(cluster: Cluster) -> Iterator[int]:
 
 
 def _runtime(kind: Kind) -> Any:
-    """Imports the module that uses jaxlib, an optional dependency."""
+    """Imports the module that uses jaxlib, an optional dependency. Raises DeviceError without a supported release."""
     try:
-        return importlib.import_module("meshtf.mesh_impl.pjrt.pjrt")
+        runtime = importlib.import_module("meshtf.mesh_impl.pjrt.pjrt")
     except ImportError as error:
-        raise DeviceError(_NO_RUNTIME.format(kind=kind.name, error=error, extra=kind.extra)) from None
+        raise _without(kind, f"is not installed ({error})") from None
+    if runtime.RELEASE not in runtime.RELEASES:
+        found, *needed = (".".join(map(str, release)) for release in (runtime.RELEASE, *runtime.RELEASES))
+        raise _without(kind, f"is of release {found}; meshtf supports {', '.join(needed)}")
+    return runtime
+
+
+def _without(kind: Kind, fact: str) -> DeviceError:
+    return DeviceError(_NO_RUNTIME.format(kind=kind.name, fact=fact, extra=kind.extra))

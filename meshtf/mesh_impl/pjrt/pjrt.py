@@ -44,6 +44,9 @@ RELEASES = ((0, 10), (0, 11), (0, 12))
 0.11 changed `array_result_handler`, which takes one argument less.
 """
 
+RELEASE = version.__version_info__[:2]
+"""The minor release of the installed jaxlib."""
+
 PjrtError = JaxRuntimeError
 """The runtime's error from compiling or starting a program, or from waiting for its results. Its text begins with a
 status, such as `RESOURCE_EXHAUSTED`."""
@@ -61,7 +64,6 @@ TopologyOptions: TypeAlias = Mapping[str, "str | list[int]"]
 _TPU = "tpu"
 _PLATFORMS = "jax_platforms"
 _MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-_RELEASE = version.__version_info__[:2]
 _DEVICE_KINDS = {"cuda": "GPU", "rocm": "GPU"}
 _INPUT_CHUNKS = {"cuda": GPU_INPUTS, "rocm": GPU_INPUTS}
 _NEVER_SECONDS = 10_000_000
@@ -442,7 +444,7 @@ class Cores:
 
     def _result_handler(self, result: ShapedArray) -> Any:
         """The function that converts a result to an array. Up to jaxlib 0.10 its checks can be skipped."""
-        skips_checks = (True,) if _RELEASE < (0, 11) else ()
+        skips_checks = (True,) if RELEASE < (0, 11) else ()
         return _jax.array_result_handler(result, self._alike, True, *skips_checks)
 
     @property
