@@ -61,8 +61,9 @@ def uniform_bounds(minval: float, maxval: float, dtype: tf.DType) -> tuple[float
     width = maxval - float(low)
     if not (math.isfinite(minval) and math.isfinite(maxval) and low <= high):
         raise ValueError(f"random uniform: no {dtype.name} lies in [{minval}, {maxval}); minval must be below maxval")
-    if width > float(computed_in(dtype).max):
-        raise ValueError(f"random uniform: maxval - minval of [{minval}, {maxval}) is beyond {dtype.name}")
+    # All values beyond the dtype's largest number would become that number.
+    if max(-minval, maxval) > float(dtype.max) or width > float(computed_in(dtype).max):
+        raise ValueError(f"random uniform: a bound or the width of [{minval}, {maxval}) is beyond {dtype.name}")
     return float(low), width, float(high)
 
 

@@ -259,6 +259,9 @@ def test_bad_input() -> None:
         random.uniform(KEY, [0], [3], [3], minval=1.0, maxval=1.0)
     with pytest.raises(ValueError, match="beyond float32"):
         random.uniform(KEY, [0], [3], [3], minval=-3e38, maxval=3e38)
+    for bounds in ({"maxval": 1e6}, {"minval": -1e6}):
+        with pytest.raises(ValueError, match=r"a bound or the width of .* is beyond float16"):
+            random.uniform(KEY, [0], [3], [3], tf.float16, **bounds)
     with pytest.raises(ValueError, match="give bounds that are integers"):
         random.uniform(KEY, [0], [3], [3], tf.int32, 0, 1.5)
     with pytest.raises(ValueError, match="not within int32"):

@@ -38,8 +38,8 @@ def random_uniform(
     Raises:
       ShapeError: no shape is given.
       DtypeError: integers have no `maxval`, or the dtype is none of these.
-      UsageError: no number of the dtype is in [minval, maxval), or their difference is beyond it; or integers have
-        bounds that are fractions, or beyond their dtype.
+      UsageError: no number of the dtype is in [minval, maxval), or a bound or their difference is beyond the dtype;
+        or integers have bounds that are fractions.
 
     Examples:
       >>> mtf.random_uniform(mesh, "batch:4 hidden:8")
