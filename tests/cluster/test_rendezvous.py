@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from meshtf.cluster._rendezvous import Joined, JoinOptions, rendezvous
 from meshtf.cluster.initialize_cluster import initialize_cluster
 from meshtf.cluster.process_addresses import ProcessAddresses
 from meshtf.errors import ClusterError
+from meshtf.mesh_impl.pjrt.of_this_process import _held_port
 from meshtf_programs.addresses import Address
 from tests.own_ports import own_ports
 
@@ -117,6 +119,17 @@ def test_processes_of_ipv6() -> None:
         found = joined(*((one, options()) for one in given))
         places = [[Address.from_text(a).host for a in one.addresses] for one in found if isinstance(one, Joined)]
         assert places == [["::1", "::1"]] * 2, found
+
+
+def test_a_name_that_has_only_an_address_of_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a cluster of IPv6 alone. The cores of several processes meet at a second port of its host."""
+    if not _has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    found = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *rest, **kind: found("::1", *rest, **kind))
+    cluster: Any = SimpleNamespace(addresses=["pod:4000"], process_index=0)
+    with _held_port(cluster) as port:
+        assert port
 
 
 def _has_ipv6() -> bool:

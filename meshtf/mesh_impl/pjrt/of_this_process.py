@@ -174,10 +174,10 @@ def _membership(cluster: Cluster, port: int) -> dict[str, Any]:
 def _held_port(cluster: Cluster) -> Iterator[int]:
     """Reserves a port of this host. Servers that share ports, such as gRPC's, can still listen on it."""
     host = Address.from_text(cluster.addresses[cluster.process_index]).host
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family, *_, place = min(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM), key=lambda found: found[0])
     with socket.socket(family, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((host, 0))
+        held.bind(place)
         yield held.getsockname()[1]
 
 
