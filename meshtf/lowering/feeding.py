@@ -120,8 +120,10 @@ def _array_of_numbers(value: Any, dtype: tf.DType) -> np.ndarray:
         raise UnfitError(f"is a {type(value).__name__} of {array.dtype}, not an array of numbers")
     if array.size and array.dtype.kind not in _kinds(dtype):
         raise UnfitError(f"has {array.dtype.name} values")
-    if dtype.is_integer and array.size and not (dtype.min <= array.min() and array.max() <= dtype.max):
-        raise UnfitError(f"has values from {array.min()} to {array.max()}, beyond {dtype.name}")
+    finite = array[np.isfinite(array)]
+    has_range = finite.size and (dtype.is_integer or dtype.is_floating)
+    if has_range and not (dtype.min <= finite.min() and finite.max() <= dtype.max):
+        raise UnfitError(f"has values from {finite.min()} to {finite.max()}, beyond {dtype.name}")
     return array.astype(dtype.as_numpy_dtype)
 
 

@@ -71,6 +71,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      FeedError, 'input "ids" must be [batch:4] int32, and has float64 values'),
     ("ids beyond", lambda: STEP(x=ARRAY, ids=[2 ** 40] * 4),
      FeedError, 'input "ids" must be [batch:4] int32, and has values from 1099511627776 to'),
+    ("beyond", lambda: STEP(x=[float("inf"), -1e300, 1.0, 2.0], ids=IDS),
+     FeedError, 'input "x" must be [batch:4] float32, and has values from -1e+300 to 2.0, beyond float32'),
     ("bool", lambda: STEP(x=[True] * 4, ids=IDS),
      FeedError, 'input "x" must be [batch:4] float32, and has bool values'),
     ("mtf tensor", lambda: STEP(x=X, ids=IDS),
