@@ -6,7 +6,6 @@ A file is TOML, with the fields of `Machine`. Its links are a table `[torus]` or
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
@@ -17,6 +16,7 @@ import gin
 
 from meshtf.costs.machine import Machine, NetworkLevel, TorusLinks
 from meshtf.errors import MachineError, nearest
+from meshtf_programs.strict_json import json_text
 from meshtf_programs.user_paths import user_path
 
 _UNKNOWN = """\
@@ -118,7 +118,7 @@ def _made(cls: type, given: Mapping[str, Any], place: str) -> Any:
 
 def _toml(value: Any) -> str:
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)  # its escapes are TOML's
+        return json_text(value, ensure_ascii=False)  # its escapes are TOML's
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 
 from meshtf.layout_search._pricing import MeshLayout, PricedLayout
 from meshtf.layout_search.search_progress import SearchEnd
 from meshtf.lowering.report.text_table import bytes_text, seconds_text
+from meshtf_programs.strict_json import json_text
 
 _COSTS = 3
 _LEAST_TOLD = 0.001
@@ -124,4 +124,4 @@ def _against(best: PricedLayout, other: PricedLayout) -> str:
 
 
 def _gin(value: str | None) -> str:
-    return "None" if value is None else json.dumps(value, ensure_ascii=False)
+    return "None" if value is None else json_text(value, ensure_ascii=False)

@@ -110,7 +110,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("uniform too large", lambda: mtf.random_uniform(MESH, "batch:4", tf.int32, 0, 2**40),
      UsageError, "random uniform: [0, 1099511627776) is empty or not within int32"),
     ("uniform too wide", lambda: mtf.random_uniform(MESH, "batch:4", tf.float32, -3e38, 3e38),
-     UsageError, "random uniform: maxval - minval of [-3e+38, 3e+38) is beyond float32"),
+     UsageError, "random uniform: a bound or the width of [-3e+38, 3e+38) is beyond float32"),
     ("clip swapped", lambda: mtf.clip_by_value(X, 1.0, -1.0),
      UsageError, "clip_value_min is 1.0, above clip_value_max, -1.0; swap them"),
     ("clip numpy", lambda: mtf.clip_by_value(X, ARRAY, 1.0),
