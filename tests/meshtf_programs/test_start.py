@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +41,16 @@ def started(folder: Path, module: str, *arguments: str) -> subprocess.Popen[str]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
+@contextlib.contextmanager
+def sigint(handler: Any) -> Iterator[None]:
+    """Sets how this process handles SIGINT. A process that is started meanwhile ignores it if this one does."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def write_program(folder: Path, module: str) -> None:
     (folder / "bin").mkdir()
     (folder / "bin" / "__init__.py").touch()
@@ -63,7 +76,8 @@ def test_a_signal_during_the_import_ends_it_without_a_traceback(
 ) -> None:
     ready = tmp_path / "ready"
     module = f"import os, time\nos.write(2, b'I0000 noise')\nopen({str(ready)!r}, 'w')\ntime.sleep(1000)\n"
-    process = started(tmp_path, module)
+    with sigint(signal.default_int_handler):  # the tests themselves may have been started in the background
+        process = started(tmp_path, module)
     while not ready.exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
@@ -73,12 +87,9 @@ def test_a_signal_during_the_import_ends_it_without_a_traceback(
 
 
 def test_a_signal_that_is_ignored_does_not_end_the_import(tmp_path: Path) -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     module = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndef run():\n    print('done')\n"
-    try:
+    with sigint(signal.SIG_IGN):
         process = started(tmp_path, module)
-    finally:
-        signal.signal(signal.SIGINT, before)
     assert process.communicate(timeout=500) == ("done\n", "")
 
 

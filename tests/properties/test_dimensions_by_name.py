@@ -252,6 +252,7 @@ ROWS: list[tuple[str, Row]] = [
     ("slicewise.output_shape", (lambda t, d: mtf.slicewise(tf.identity, t.x, d, splittable_dims=[]), ([BATCH, HIDDEN], "batch hidden", "batch:4 hidden"))),
     ("slicewise.splittable_dims", (lambda t, d: mtf.slicewise(tf.identity, t.x, splittable_dims=d), (*ONE, [HIDDEN], ["hidden"]))),
     ("scan.dim", (lambda t, d: mtf.scan(_scanned, [], t.x, d), ONE)),
+    ("associative_scan.dim", (lambda t, d: mtf.associative_scan(mtf.add, t.x, d), ONE)),
     ("layer_stack.dim", (lambda t, d: mtf.layer_stack(_scanned, t.i, d), FRESH)),
     ("layer_stack.dim", (lambda t, d: mtf.layer_stack(_scanned, t.i, d, t.x), ONE)),
     ("serialize_training_step.batch_dim", (_micro_batches, (BATCH, "batch", "batch:4", ("batch", 4)))),

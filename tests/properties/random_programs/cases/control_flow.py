@@ -45,6 +45,26 @@ def scan(b: Builder) -> None:
     b.step(text, [carried, x], [last, results], reference, turns=x.shape[at].size)
 
 
+def associative_scan(b: Builder) -> None:
+    """A linear recurrence, whose function does not commute."""
+    x = b.pick(least=1, accepts=lambda n: max(d.size for d in n.shape) > 1)
+    at, reverse = b.rng.randrange(x.shape.ndims), b.chance(0.4)
+
+    def combined(before: list[mtf.Tensor], own: list[mtf.Tensor]) -> list[mtf.Tensor]:
+        return [before[0] * own[0], own[0] * before[1] + own[1]]
+
+    pair = [mtf.sin(x.tensor), x.tensor]
+    _, z = mtf.associative_scan(combined, pair, x.shape[at], reverse=reverse)
+
+    def reference(p: tf.Tensor) -> tf.Tensor:
+        parts, found = tf.unstack(p, axis=at), []
+        for own in reversed(parts) if reverse else parts:
+            found.append(tf.sin(own) * found[-1] + own if found else own)
+        return tf.stack(found[::-1] if reverse else found, at) if found else p
+
+    b.step(f"associative_scan[{x.shape[at]}, reverse={reverse}]", [x], z, reference, turns=x.shape[at].size)
+
+
 def while_loop(b: Builder) -> None:
     """A sum over cores goes round, another is accumulated, one is captured."""
     x = b.pick(least=1)
@@ -141,6 +161,7 @@ def serialize_training_step(b: Builder) -> None:
 
 CASES: dict[str, Case] = {
     "scan": scan,
+    "associative_scan": associative_scan,
     "while_loop": while_loop,
     "cond": cond,
     "recompute_grad": recompute_grad,

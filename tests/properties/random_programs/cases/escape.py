@@ -60,11 +60,19 @@ def nmap(b: Builder) -> None:
 
 
 def vmap(b: Builder) -> None:
-    """A function of one element, which sums all of it, over a dimension that then comes first."""
+    """A function of one element, which sums all of it, over a dimension that then comes first. It may be in a loop."""
     x = b.pick(least=1)
     at = b.rng.randrange(x.shape.ndims)
     others = [i for i in range(x.shape.ndims) if i != at]
-    z = mtf.vmap(lambda one: mtf.sin(one) * mtf.reduce_sum(one), x.shape[at])(x.tensor)
+
+    def of_one(one: mtf.Tensor) -> mtf.Tensor:
+        return mtf.sin(one) * mtf.reduce_sum(one)
+
+    def in_a_loop(one: mtf.Tensor) -> mtf.Tensor:
+        body = lambda carried, _: ([of_one(one) + 0.0 * carried[0]], [])  # noqa: E731
+        return mtf.scan(body, mtf.zeros_like(one), [], ("turns", 2))[0][0]
+
+    z = mtf.vmap(in_a_loop if b.chance(0.5) else of_one, x.shape[at])(x.tensor)
 
     def reference(p: tf.Tensor) -> tf.Tensor:
         return tf.transpose(tf.sin(p) * tf.reduce_sum(p, others, keepdims=True), [at, *others])
