@@ -65,6 +65,10 @@ class Elements:
         """A tensor that is the same for all elements, without their dimension; None if x differs between elements."""
         return self._same.get(x, None if x in self._all else x)
 
+    def given(self, x: Tensor) -> Tensor:
+        """The tensor that a block is given for x: a tensor of all elements only if x differs between them."""
+        return self.of_all(x) if (same := self.same(x)) is None else same
+
     def shape(self, element: Shape) -> Shape:
         return Shape([self._dim, *element])
 
@@ -171,7 +175,9 @@ class Elements:
 
 def inputs_for_all(given: Sequence[tuple[Tensor, Tensor]], elements: Elements) -> dict[Tensor, Tensor]:
     """The new input of a block for each one before, from pairs of outer tensors and inputs."""
-    return {x: block_input(elements.of_all(outer), x.name) if outer in elements else x for outer, x in given}
+    return {
+        x: x if elements.same(outer) is not None else block_input(elements.of_all(outer), x.name) for outer, x in given
+    }
 
 
 def _is_random(operation: Operation) -> bool:

@@ -80,7 +80,7 @@ class InlineOperation(Operation):
         bound = inputs_for_all(self.given, elements)
         inside, operations = elements.inside(self.block.operations, bound, self.block.outputs)
         outputs = tuple(map(inside.of_all, self.block.outputs))
-        given = [(elements.get(outside), bound[own]) for outside, own in self.given]
+        given = [(elements.given(outside), bound[own]) for outside, own in self.given]
         return inside, Block(operations, tuple(bound.values()), outputs), given
 
     def lower(self, planner: Planner) -> None:

@@ -112,7 +112,7 @@ class CondOperation(Operation):
             own = {x: bound[x] for x in block.bound}
             inside, operations = elements.inside(block.operations, own, block.outputs)
             blocks.append(Block(operations, tuple(own.values()), tuple(map(inside.of_all, block.outputs))))
-        given = [(elements.get(outside), bound[own]) for outside, own in self.given]
+        given = [(elements.given(outside), bound[own]) for outside, own in self.given]
         return CondOperation(predicate, blocks[0], blocks[1], given)
 
     def output_layouts(self, layouts: LayoutTable) -> Sequence[ResolvedLayout]:

@@ -121,6 +121,16 @@ def branches(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
     return y + z
 
 
+def branches_in_a_loop(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    """The second gradient keeps the predicate of each iteration, which is the same for all elements."""
+
+    def body(carried: list[mtf.Tensor], parts: list[mtf.Tensor]) -> Any:
+        is_positive = mtf.greater(mtf.reduce_sum(parts[0]), 0.0)
+        return mtf.cond(is_positive, lambda: mtf.tanh(carried[0] * w), lambda: mtf.sin(carried[0])), []
+
+    return mtf.scan(body, x, w, A)[0][0]
+
+
 def own_rule(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
     """A gradient that is not the derivative, of tensors that differ between elements, and of one that does not."""
 
@@ -188,6 +198,7 @@ BODIES: dict[str, Body] = {
     "own gradient of layers": lambda x, w, ids: own_gradient(layers(x), x),
     "branches": lambda x, w, ids: branches(x, w),
     "own gradient of branches": lambda x, w, ids: own_gradient(branches(x, w), x),
+    "own second gradient of branches": lambda x, w, ids: own_gradient(own_gradient(branches_in_a_loop(x, w), x), x),
     "recomputed": lambda x, w, ids: mtf.recompute_grad(lambda x: mtf.tanh(x) * mtf.sin(w), x),
     "own gradient of recomputed": lambda x, w, ids: own_gradient(mtf.recompute_grad(lambda x: mtf.tanh(x) * w, x), x),
     "own rule": lambda x, w, ids: own_rule(x, w),

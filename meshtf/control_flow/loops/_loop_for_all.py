@@ -26,9 +26,9 @@ def loop_for_all(loop: LoopOperation, elements: Elements) -> LoopOperation:
     if spec.pipeline is not None or isinstance(spec.numbering.counted, MicrobatchCut):
         elements.refuse(loop)
     mapped = _mapped_carried(spec, elements)
-    carried = [(c, elements.of_all(c.initial) if c.entering in mapped else c.initial) for c in spec.carried]
+    carried = [(c, (elements.of_all if c.entering in mapped else elements.given)(c.initial)) for c in spec.carried]
     bound = {c.entering: _input(initial, c.entering) for c, initial in carried}
-    sliced = [SlicedTensor(elements.get(s.whole), _part(s, elements)) for s in spec.sliced]
+    sliced = [SlicedTensor(elements.given(s.whole), _part(s, elements)) for s in spec.sliced]
     bound |= {before.part: s.part for before, s in zip(spec.sliced, sliced, strict=True)}
     leaving = [c.leaving for c in spec.carried if c.entering in mapped]
     inside, operations = elements.inside(spec.operations, bound, leaving)
@@ -46,8 +46,8 @@ def loop_for_all(loop: LoopOperation, elements: Elements) -> LoopOperation:
 
 def _mapped_carried(spec: LoopSpec, elements: Elements) -> set[Tensor]:
     """The carried values, at the start of an iteration, that differ between elements in some iteration."""
-    mapped = {c.entering for c in spec.carried if c.initial in elements}
-    parts = [s.part for s in spec.sliced if s.whole in elements]
+    mapped = {c.entering for c in spec.carried if elements.same(c.initial) is None}
+    parts = [s.part for s in spec.sliced if elements.same(s.whole) is None]
     while True:
         reached = elements.reached(spec.operations, [*mapped, *parts])
         more = {c.entering for c in spec.carried if c.leaving in reached or c.leaving in elements} - mapped
@@ -61,7 +61,7 @@ def _input(initial: Tensor, entering: Tensor) -> Tensor:
 
 
 def _part(sliced: SlicedTensor, elements: Elements) -> Tensor:
-    if sliced.whole not in elements:
+    if elements.same(sliced.whole) is not None:
         return sliced.part
     return block_input(elements.of_all(sliced.whole), sliced.part.name, elements.shape(sliced.part.shape))
 
