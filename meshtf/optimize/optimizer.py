@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 from collections.abc import Iterable, Sequence
 
 import meshtf as mtf
@@ -51,7 +52,8 @@ class Optimizer(abc.ABC):
             raise GraphError(f"minimize needs a scalar loss, not {loss}; reduce it with mtf.reduce_mean or reduce_sum")
         chosen = list(loss.graph.trainable_variables) if variables is None else [variable_of(v) for v in variables]
         if not chosen:
-            raise GraphError(f"minimize({loss.name}): the graph has no trainable variable")
+            why = "the graph has no trainable variable" if variables is None else "variables is empty"
+            raise GraphError(f"minimize({loss.name}): {why}")
         grads = mtf.gradients([loss], [variable.value for variable in chosen])
         unconnected = [variable.full_name for variable, grad in zip(chosen, grads, strict=True) if grad is None]
         if unconnected:
@@ -72,8 +74,9 @@ class Optimizer(abc.ABC):
           variables: the variables, or the tensors that `mtf.get_variable` returned for them.
 
         Raises:
-          GraphError: there are more gradients than variables or fewer, or something is neither; or the optimizer keeps
-            state for a variable, and has updated it before in this program; or `update` returns no value for a weight.
+          GraphError: there are more gradients than variables or fewer, or none, or something is neither; or a variable
+            is given twice; or the optimizer keeps state for a variable, and has updated it before in this program; or
+            `update` returns no value for a weight.
           ShapeError: a gradient does not have its variable's dimensions.
         """
         if len(grads) != len(variables):
@@ -81,7 +84,8 @@ class Optimizer(abc.ABC):
                 f"{counted(len(grads), 'gradient')} given for {counted(len(variables), 'variable')}; give one for each"
             )
         chosen = [variable_of(v) for v in variables]
-        operations = chosen[0].graph.operations if chosen else []
+        _check_are_distinct(chosen)
+        operations = chosen[0].graph.operations
         before = len(operations)
         parameters = [
             Parameter.of(variable, _fitting(grad, variable)) for grad, variable in zip(grads, chosen, strict=True)
@@ -110,6 +114,21 @@ class Optimizer(abc.ABC):
         For a weight that does not change, return `parameter.value` itself. The method may assign the optimizer's own
         state, and nothing else.
         """
+
+
+def _check_are_distinct(variables: Sequence[mtf.Variable]) -> None:
+    """Checks that there are variables, each once: two updates of one would both start from its value before the step.
+
+    Raises:
+      GraphError: there are none, or one is given twice.
+    """
+    if not variables:
+        raise GraphError("apply_grads has no gradients and no variables; give one of each, or more")
+    counts = collections.Counter(variable.full_name for variable in variables)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise GraphError(
+            f"{', '.join(twice)} would be updated twice in one step; add the gradients, and give each variable once"
+        )
 
 
 def _fitting(grad: mtf.Tensor, variable: mtf.Variable) -> mtf.Tensor:

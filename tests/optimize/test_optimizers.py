@@ -129,6 +129,19 @@ def test_minimize_without_variables() -> None:
         optimize.SgdOptimizer(0.1).minimize(mtf.zeros(mtf.Mesh(graph), []))
 
 
+def test_a_step_updates_some_variables_and_each_once() -> None:
+    """Of two gradients for one variable, the second would replace the first."""
+    graph, w = graph_with_variable()
+    sgd = optimize.SgdOptimizer(0.1)
+    with graph:
+        with pytest.raises(GraphError, match=r"w would be updated twice in one step; add the gradients"):
+            sgd.apply_grads([w, 2.0 * w], [w, w])
+        with pytest.raises(GraphError, match=r"apply_grads has no gradients and no variables"):
+            sgd.apply_grads([], [])
+        with pytest.raises(GraphError, match=r"variables is empty"):
+            sgd.minimize(mtf.reduce_sum(w), variables=[])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
