@@ -80,7 +80,7 @@ def averaged(variables: mtf.VariableStore) -> mtf.VariableStore:
       (array([0., 0.], dtype=float32), array([0.2142857, 0.2142857], dtype=float32))
     """
     ending = f"/{AVERAGE}"
-    means = {name.removesuffix(ending): name for name in variables if name.endswith(ending)}
+    means = {name: name + ending for name in variables if name + ending in variables}
     if not means:
         raise GraphError(
             f"no variable is called <name>{ending}: train with MovingAverageOptimizer, and initialize or run the "

@@ -71,6 +71,22 @@ def test_there_must_be_means() -> None:
         optimize.averaged(mtf.VariableStore())
 
 
+def test_a_variable_whose_own_name_ends_like_a_mean() -> None:
+    """Such as the moving codebook of a model."""
+    store = mtf.VariableStore()
+    program = mtf.function(named_ema, mtf.SpmdMeshImpl("all:1", ""), variables=store)
+    program()
+    assert set(optimize.averaged(store)) == {"w", "codebook/ema", "ema/step"}
+    np.testing.assert_array_equal(optimize.averaged(store)["codebook/ema"], [1.0] * INNER.size)
+
+
+def named_ema(mesh: mtf.Mesh) -> mtf.Tensor:
+    w = mtf.get_variable(mesh, "w", [INNER], initializer=mtf.ones)
+    codebook = mtf.get_variable(mesh, "codebook/ema", [INNER], initializer=mtf.ones, trainable=False)
+    optimize.MovingAverageOptimizer(optimize.SgdOptimizer(0.5)).minimize(mtf.reduce_sum(w * codebook))
+    return mtf.reduce_sum(w)
+
+
 def test_means_of_narrow_weights_are_wider() -> None:
     def step(mesh: mtf.Mesh) -> mtf.Tensor:
         w = mtf.get_variable(mesh, "w", [INNER], tf.bfloat16, initializer=mtf.ones)
