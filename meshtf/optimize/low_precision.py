@@ -20,10 +20,9 @@ from meshtf.ops.random.stochastic_rounding import rounded_to_bfloat16
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 
-_ROUNDING, _ROUNDING_OF_FLOAT16 = 2.0**-8, 2.0**-11
-"""Bounds on the relative change of a number that is rounded to bfloat16, and to float16."""
-_SMALLEST = 2.0**-24
-"""A bound on the change of the smallest numbers that are rounded to float16."""
+_ROUNDING = {tf.bfloat16: (2.0**-8, 0.0), tf.float16: (2.0**-11, 2.0**-24)}
+"""Bounds on the change of a number that is rounded: relative to it, and of the smallest numbers. bfloat16 has the
+exponents of float32, so its smallest numbers need no bound of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +123,6 @@ def _is_narrow(parameter: Parameter) -> bool:
 def _with_master(parameter: Parameter) -> Parameter:
     master, stored = parameter.slot("master"), parameter.value
     # The test is a distance, not "equal after rounding": a compiler may leave out a cast to fewer digits and back.
-    rounding = _ROUNDING_OF_FLOAT16 if parameter.variable.slice_dtype == tf.float16 else _ROUNDING
-    is_rounded = mtf.less_equal(mtf.abs(master - stored), mtf.abs(stored) * rounding + _SMALLEST)
+    relative, smallest = _ROUNDING[parameter.variable.slice_dtype]
+    is_rounded = mtf.less_equal(mtf.abs(master - stored), mtf.abs(stored) * relative + smallest)
     return dataclasses.replace(parameter, value=mtf.where(is_rounded, master, stored))

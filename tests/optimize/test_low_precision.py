@@ -67,6 +67,13 @@ def test_weights_that_were_set_win_over_their_copies(dtype: tf.DType, value: flo
     np.testing.assert_array_equal(training["w/master"], np.float32(value - STEP))
 
 
+def test_tiny_weights_of_bfloat16_are_not_taken_for_rounded_zeros() -> None:
+    training = trained(optimize.MasterWeightsOptimizer(SGD), BFLOAT16, 0, steps_of=0.0)
+    training["w"] = np.full(ROWS.size, 2.0**-30).astype(tf.bfloat16.as_numpy_dtype)
+    training.step()
+    np.testing.assert_array_equal(training["w/master"], np.float32(2.0**-30))
+
+
 class Narrowing(optimize.Optimizer):
     """Rounds the new weights to bfloat16."""
 
