@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from meshtf.dimension import Dimension, Shape
-from meshtf.errors import DtypeError, GraphError, ShapeError, nearest
+from meshtf.errors import DtypeError, GraphError, ShapeError, UsageError, nearest
 from meshtf.number_checks import is_integer
 
 INT8, INT4, FLOAT8 = "int8", "int4", "float8_e4m3"
@@ -111,6 +111,20 @@ class Quantization:
         size = shape.dims[shape.axis(summed[-1])].size
         most = min(self.group_size or size, size)
         return next(n for n in range(most, 0, -1) if size % n == 0)
+
+
+def policy_or_default(quantization: Quantization | None) -> Quantization:
+    """The policy, or int8 with a scale for each output if there is none.
+
+    Raises:
+      UsageError: something else was given, such as the name of a format.
+    """
+    if quantization is None or isinstance(quantization, Quantization):
+        return quantization or Quantization()
+    raise UsageError(
+        f"a policy of quantization must be a Quantization, such as Quantization({INT4!r}), or None, and is "
+        f"{quantization!r}"
+    )
 
 
 def _is_in(name: str, scope: str) -> bool:

@@ -12,7 +12,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.control_flow.notes import note, noting
 from meshtf.dimension import Shape
-from meshtf.errors import GraphError
+from meshtf.errors import GraphError, UsageError
 from meshtf.field_checks import check_kinds
 from meshtf.graph.graph import current_graph
 from meshtf.graph.mesh import Mesh
@@ -84,6 +84,7 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
     Raises:
       GraphError: no graph is being built here. Or activations are static, and a layer is in a pipeline, or in a branch
         or a loop other than a scan. Or it is training, and `Quantization.floating` has a scope that has no kernel here.
+      UsageError: the policy is no QuantizationAware.
 
     Examples:
       >>> policy = mtf.quantization.QuantizationAware(mtf.quantization.Quantization(activations="static"))
@@ -93,6 +94,8 @@ def quantization_aware(policy: QuantizationAware, *, is_training: bool) -> Itera
       >>> [(name, v.trainable) for name, v in mesh.graph.variables.items() if name != "layer/bias"]
       [('layer/kernel', True), ('layer/kernel/input_range', False), ('quantization_aware/step', False)]
     """
+    if not isinstance(policy, QuantizationAware):
+        raise UsageError(f"quantization_aware needs a QuantizationAware, such as QuantizationAware(), not {policy!r}")
     graph, found = current_graph(), dict[str, Tensor]()
     own = _RoundedKernels(policy, is_training=is_training)
     graph.variable_storage.append(own)
@@ -116,7 +119,7 @@ def move_ranges(policy: QuantizationAware, ranges: Mapping[str, Tensor]) -> None
       ranges: the ranges of this step.
 
     Raises:
-      GraphError: no graph is being built here; or it has several meshes.
+      GraphError: no graph is being built here; or it has several meshes; or a kernel has no moving range.
 
     Examples:
       >>> policy = mtf.quantization.QuantizationAware(mtf.quantization.Quantization(activations="static"))
@@ -128,6 +131,11 @@ def move_ranges(policy: QuantizationAware, ranges: Mapping[str, Tensor]) -> None
     """
     graph = current_graph()
     for name, largest in ranges.items():
+        if f"{name}/{INPUT_RANGE}" not in graph.variables:
+            raise GraphError(
+                f'kernel "{name}" has no moving range; ranges come from '
+                f"mtf.quantization.quantization_aware with static activations"
+            )
         variable = graph.variables[f"{name}/{INPUT_RANGE}"].outputs[0]
         before = mtf.read_variable(variable)
         moved = policy.momentum * before + (1.0 - policy.momentum) * largest

@@ -23,7 +23,7 @@ from meshtf.ops.variables.get_variable import make_variable, part_of_variable
 from meshtf.ops.variables.variable import Variable, VariableSpec
 from meshtf.quantization.kernels import is_kernel, of_layers
 from meshtf.quantization.number_formats import NUMBER_FORMATS, from_numbers, product_values, to_numbers
-from meshtf.quantization.quantization import STATIC, Quantization
+from meshtf.quantization.quantization import STATIC, Quantization, policy_or_default
 from meshtf.quantization.quantization_aware import is_training_state
 from meshtf.quantization.quantized_einsum import quantized_einsum
 from meshtf.quantization.quantized_tensor import QuantizedTensor, quantize, quantized_by
@@ -45,6 +45,7 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
 
     Raises:
       GraphError: no graph is being built here.
+      UsageError: `quantization` is no Quantization.
 
     Examples:
       >>> with mtf.quantization.quantized_weights():
@@ -56,7 +57,7 @@ def quantized_weights(quantization: Quantization | None = None) -> Iterator[None
       layer/bias d_ff:32 float32
     """
     storages = current_graph().variable_storage
-    storages.append(_QuantizedStorage(quantization or Quantization()))
+    storages.append(_QuantizedStorage(policy_or_default(quantization)))
     try:
         yield
     finally:
@@ -138,6 +139,7 @@ def quantize_store(
         activations are static, and there are no ranges, or a range is negative, not finite, or not of a kernel. Or
         there are ranges, and activations are not static.
       ShapeError: a range does not have one number for each layer.
+      UsageError: `quantization` is no Quantization.
 
     Examples:
       >>> def logits(x: mtf.f32["batch:2 hidden:4"]):
@@ -151,7 +153,7 @@ def quantize_store(
       >>> mtf.quantization.quantize_store(program, static, {"logits/kernel": 12.7})["logits/kernel/int8_input_scale"]
       array(0.1, dtype=float32)
     """
-    chosen = quantization or Quantization()
+    chosen = policy_or_default(quantization)
     variables = [v for v in program.graph.variables.values() if isinstance(v, Variable)]
     kernels = [v.spec for v in variables if is_kernel(v.spec)]
     if not kernels:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
-from meshtf.errors import GraphError
+from meshtf.errors import GraphError, UsageError
 from meshtf.quantization import (
     Quantization,
     QuantizationAware,
@@ -229,3 +229,14 @@ def test_mistakes_are_told() -> None:
         QuantizationAware(momentum=1)
     with mtf.Graph(), pytest.raises(GraphError, match="needs a program with one mesh, and this one has 0"):
         move_ranges(POLICY, {})
+    with mtf.Graph() as graph:
+        x = mtf.ones(mtf.Mesh(graph), "batch:3 hidden:24")
+        with observed_inputs() as ranges:
+            product(x)
+        with pytest.raises(GraphError, match=r'kernel "kernel" has no moving range; .* with static act'):
+            move_ranges(POLICY, ranges)
+        with (
+            pytest.raises(UsageError, match=r"needs a QuantizationAware, such as .*, not Quantization\("),
+            quantization_aware(STATIC, is_training=True),  # type: ignore[arg-type]
+        ):
+            product(x)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.checkpoint import CheckpointFolder, restore
-from meshtf.errors import GraphError
+from meshtf.errors import GraphError, UsageError
 from meshtf.layers import AttentionConfig, PipelineSchedule, VocabularyEmbedding
 from meshtf.layers.transformer import FeedForward, SelfAttention, TokenEmbedding, TransformerStack
 from meshtf.models import TransformerLM
@@ -124,6 +124,18 @@ def test_without_weights_a_program_gives_nan() -> None:
         "after/kernel": ((3, 2), "float32"),
         "after/bias": ((2,), "float32"),
     }
+
+
+def test_the_name_of_a_format_is_no_policy() -> None:
+    def body(x: mtf.Tensor) -> mtf.Tensor:
+        message = r"policy of quantization must be a Quantization, such as Quantization\('int4'\), .* and is 'int8'"
+        with pytest.raises(UsageError, match=message), quantized_weights("int8"):  # type: ignore[arg-type]
+            mtf.layers.dense(x, "d_ff:3")
+        return mtf.layers.dense(x, "d_ff:3")
+
+    program = mtf.function(body, mtf.PlanMeshImpl("all:1", ""), {"x": mtf.TensorSpec("batch:2 hidden:4")})
+    with pytest.raises(UsageError, match="policy of quantization must be a Quantization"):
+        quantize_store(program, "int8")  # type: ignore[arg-type]
 
 
 def test_a_program_without_kernels_is_told() -> None:
