@@ -1,7 +1,7 @@
 """Norms and means of whole weights, which stay the same if layers are stacked or dimensions padded.
 
 They are taken per layer: over all dimensions except those that count the layers of a stack. Padding is zero, so sums
-need no correction. Means divide by the sizes without padding.
+need no correction. Means divide by the sizes without padding, and a mean of no elements is 0.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def global_norm(xs: Sequence[mtf.Tensor]) -> mtf.Tensor:
 def root_mean_square(x: mtf.Tensor, parameter: Parameter, *, per_layer: bool = True) -> mtf.Tensor:
     """The root of the mean square of x [shape of the parameter], as [its stacked dimensions], or as one scalar."""
     stacked = parameter.variable.stacked_dims if per_layer else mtf.Shape([])
-    count = parameter.variable.unpadded_shape.size // stacked.size
-    return root_of_squares(sum_of_squares(x, stacked)) * (1 / math.sqrt(count))
+    count = math.prod(d.size for d in parameter.variable.unpadded_shape if not stacked.has(d.name))
+    return root_of_squares(sum_of_squares(x, stacked)) * (1 / math.sqrt(max(count, 1)))
 
 
 def mean_over(x: mtf.Tensor, dims: mtf.Shape, parameter: Parameter) -> mtf.Tensor:
     """The mean of x over some dimensions of the parameter."""
     size = mtf.Shape([parameter.variable.unpadded_shape.get_dim_by_name(d.name) for d in dims]).size
-    return mtf.reduce_sum(x, output_shape=x.shape - dims) * (1 / size)
+    return mtf.reduce_sum(x, output_shape=x.shape - dims) * (1 / max(size, 1))

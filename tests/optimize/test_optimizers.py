@@ -86,6 +86,14 @@ def test_minimize_needs_a_scalar() -> None:
         optimize.SgdOptimizer(0.1).minimize(w)
 
 
+def test_adafactor_updates_weights_without_elements() -> None:
+    def step(mesh: mtf.Mesh) -> list[mtf.Tensor]:
+        weights = [mtf.get_variable(mesh, name, shape) for name, shape in (("v", "d:0"), ("w", "a:0 b:3"))]
+        return optimize.AdafactorOptimizer(0.1).apply_grads([mtf.zeros_like(w) for w in weights], weights)
+
+    assert [found.shape for found in interpret(step, {}, "one:1").results] == [(0,), (0, 3)]
+
+
 def test_minimize_names_what_the_loss_does_not_depend_on() -> None:
     graph, w = graph_with_variable()
     with graph:
