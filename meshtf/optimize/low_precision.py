@@ -20,6 +20,7 @@ from meshtf.ops.random.stochastic_rounding import rounded_to_bfloat16
 from meshtf.optimize.optimizer import Optimizer
 from meshtf.optimize.parameter import Parameter
 
+_MASTER = "master"
 _ROUNDING = {tf.bfloat16: (2.0**-8, 0.0), tf.float16: (2.0**-11, 2.0**-24)}
 """Bounds on the change of a number that is rounded: relative to it, and of the smallest numbers. bfloat16 has the
 exponents of float32, so its smallest numbers need no bound of their own."""
@@ -54,7 +55,7 @@ class MasterWeightsOptimizer(Optimizer):
         updated = self.optimizer.update(copied)
         for parameter, copy, new in zip(parameters, copied, updated, strict=True):
             if copy is not parameter and new is not copy.value:
-                mtf.assign(parameter.slot("master"), new)
+                mtf.assign(parameter.slot(_MASTER), new)
         return [
             parameter.value if new is copy.value else new
             for parameter, copy, new in zip(parameters, copied, updated, strict=True)
@@ -68,7 +69,8 @@ class StochasticRoundingOptimizer(Optimizer):
 
     A number x between the bfloat16 numbers a and b becomes b with probability (x - a) / (b - a) (Gupta et al. 2015).
     Updates smaller than the last digit are then not lost, and no copies are needed. The random bits are the same under
-    every layout, and the same in a scan as in its unrolled layers. Variables of other dtypes are stored as usual.
+    every layout, and the same in a scan as in its unrolled layers. Variables of other dtypes are stored as usual, and
+    so are those of which `MasterWeightsOptimizer` keeps copies.
 
     Attributes:
       optimizer: updates the weights.
@@ -92,7 +94,7 @@ class StochasticRoundingOptimizer(Optimizer):
           GraphError: the other optimizer updates bfloat16 weights as they are stored, so that they are rounded already.
         """
         return [
-            _rounded(new, p) if _is_bfloat16(p) and new is not p.value else new
+            _rounded(new, p) if _is_bfloat16(p) and not _has_copy(p) and new is not p.value else new
             for p, new in zip(parameters, self.optimizer.update(parameters), strict=True)
         ]
 
@@ -116,12 +118,17 @@ def _is_bfloat16(parameter: Parameter) -> bool:
     return parameter.variable.slice_dtype == tf.bfloat16
 
 
+def _has_copy(parameter: Parameter) -> bool:
+    # A copy is made anew if the weight differs by more than rounding to the nearest, and random rounding often does.
+    return f"{parameter.name}/{_MASTER}" in parameter.variable.graph.variables
+
+
 def _is_narrow(parameter: Parameter) -> bool:
     return parameter.variable.slice_dtype != parameter.dtype
 
 
 def _with_master(parameter: Parameter) -> Parameter:
-    master, stored = parameter.slot("master"), parameter.value
+    master, stored = parameter.slot(_MASTER), parameter.value
     # The test is a distance, not "equal after rounding": a compiler may leave out a cast to fewer digits and back.
     relative, smallest = _ROUNDING[parameter.variable.slice_dtype]
     is_rounded = mtf.less_equal(mtf.abs(master - stored), mtf.abs(stored) * relative + smallest)

@@ -116,6 +116,21 @@ def test_stochastic_rounding_is_right_in_the_mean() -> None:
     assert abs(float(weights.mean()) - (1 - 20 * STEP)) < 5 * deviation
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optimize.StochasticRoundingOptimizer(optimize.MasterWeightsOptimizer(SGD)),
+        optimize.MasterWeightsOptimizer(optimize.StochasticRoundingOptimizer(SGD)),
+    ],
+)
+def test_weights_with_copies_are_not_rounded_at_random(optimizer: optimize.Optimizer) -> None:
+    training = trained(optimizer, BFLOAT16, 0)
+    training["w"] = np.full(ROWS.size, 1 + 2.0**-5).astype(tf.bfloat16.as_numpy_dtype)
+    for _ in range(4):
+        training.step()
+    np.testing.assert_array_equal(training["w/master"], np.float32(1 + 2.0**-5 - 4 * STEP))
+
+
 def test_stochastic_rounding_does_not_depend_on_the_layout() -> None:
     optimizer = optimize.StochasticRoundingOptimizer(SGD)
     whole, split = (plain(trained(optimizer, BFLOAT16, 3, layout)["w"]) for layout in ("", "rows:all"))
