@@ -102,11 +102,15 @@ class CustomGradientOperation(InlineOperation):
         elements = inside.beside({**dict(zip(own, outputs, strict=True)), **given})
         for operation in operations:
             elements.make_again(operation)
-        by_input = dict(zip(map(inside.get, inputs), found, strict=True))
-        return [
-            None if (g := by_input.get(x)) is None else reduce_sum(elements.of_all(g), output_shape=x.shape)
-            for x in every
-        ]
+        totals: list[Tensor | None] = [None] * len(every)
+        for i, (x, g) in enumerate(zip(inputs, found, strict=True)):
+            if g is not None:
+                # An outer tensor that is the same for all may be captured with the dimension, without it, or both.
+                forms = (inside.get(x), inside.same(x))
+                places = [i] if i < len(explicit) else [j for j, y in enumerate(every) if y in forms]
+                for place in places[:1]:
+                    totals[place] = reduce_sum(elements.of_all(g), output_shape=every[place].shape)
+        return totals
 
     def _checked(self, returned: Any) -> list[Tensor | None]:
         every = self.all_inputs

@@ -140,6 +140,22 @@ def own_rule(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
     return mtf.custom_gradient(lambda x: mtf.tanh(x) * mtf.sin(w), grad_fn, [x])
 
 
+def own_rule_twice(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    """The same input twice, with a gradient for each place."""
+    return mtf.custom_gradient(lambda a, b: a * b, lambda xs, every, ops, ys, dys: [dys[0], dys[0] * w], [x, x])
+
+
+def own_rule_around_a_loop(x: mtf.Tensor, w: mtf.Tensor) -> mtf.Tensor:
+    """A loop inside reads another loop's result that is the same for all elements."""
+    start = [mtf.reduce_sum(x), mtf.reduce_sum(w)]
+    (h, same), _ = mtf.scan(lambda c, p: ([mtf.tanh(c[0] + mtf.reduce_sum(p[0])), mtf.sin(c[1])], []), start, x, A)
+
+    def fn(a: mtf.Tensor) -> mtf.Tensor:
+        return mtf.scan(lambda c, _: ([mtf.sin(c[0] * same)], []), a, [], ("n", 2))[0][0]
+
+    return mtf.custom_gradient(fn, lambda xs, every, ops, ys, dys: [dys[0], mtf.reduce_sum(dys[0])], x * h)
+
+
 def own_gradient(y: mtf.Tensor, x: mtf.Tensor) -> mtf.Tensor:
     return check_tensor(mtf.gradients([mtf.reduce_sum(mtf.sin(y))], [x])[0])
 
@@ -202,6 +218,8 @@ BODIES: dict[str, Body] = {
     "recomputed": lambda x, w, ids: mtf.recompute_grad(lambda x: mtf.tanh(x) * mtf.sin(w), x),
     "own gradient of recomputed": lambda x, w, ids: own_gradient(mtf.recompute_grad(lambda x: mtf.tanh(x) * w, x), x),
     "own rule": lambda x, w, ids: own_rule(x, w),
+    "own rule of one input twice": lambda x, w, ids: own_rule_twice(x, w),
+    "own rule around a loop": lambda x, w, ids: own_rule_around_a_loop(x, w),
     "own gradient of own rule": lambda x, w, ids: own_gradient(own_rule(x, w), x),
     "own second gradient": lambda x, w, ids: second(x, w),
     "own gradient": lambda x, w, ids: mtf.gradients([mtf.reduce_sum(mtf.tanh(stopped(x, w)) * w)], [x])[0],
