@@ -152,6 +152,8 @@ class Elements:
                 return own.get(value, value)
             if isinstance(value, Shape):
                 return self.shape(value)
+            if isinstance(value, Operation) and value.outputs:  # the result waits for it
+                return self.given(value.outputs[0]).operation
             return type(value)(map(argument, value)) if type(value) in (list, tuple) else value
 
         args, kwargs = operation.made_with
@@ -186,5 +188,6 @@ def _is_random(operation: Operation) -> bool:
 
 
 def _all_inputs(operation: Operation) -> list[Tensor]:
-    """The tensors that an operation and its blocks use."""
-    return [*operation.inputs, *(x for block in operation.blocks for x in block.captures)]
+    """The tensors that an operation and its blocks use or wait for."""
+    awaited = (x for o in operation.dependencies for x in o.outputs)
+    return [*operation.inputs, *awaited, *(x for block in operation.blocks for x in block.captures)]

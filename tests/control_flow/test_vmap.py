@@ -198,6 +198,7 @@ BODIES: dict[str, Body] = {
     "solved": lambda x, w, ids: mtf.triangular_solve(mtf.cholesky(definite(x), A, B), mtf.unstack(w, B)[0], A, B),
     "norm": lambda x, w, ids: root_of_squares(sum_of_squares(x * w, mtf.Shape([]))),
     "checked": lambda x, w, ids: mtf.check_finite(x) + mtf.check_finite(w) + mtf.to_float(mtf.check_indices(ids, 4)),
+    "in turn": lambda x, w, ids: mtf.depend(x, [mtf.tanh(w)]) + mtf.depend(w, [mtf.tanh(x)]),
     "where": lambda x, w, ids: mtf.where(mtf.greater(x, 0.0), w, mtf.leaky_relu(x)),
     "stopped": lambda x, w, ids: mtf.relu(x) * stopped(x, w),
     "nested": lambda x, w, ids: mtf.vmap(lambda row, other: row / mtf.reduce_sum(row * other), "a")(x, w),

@@ -22,6 +22,7 @@ class DependOperation(Operation):
     passes_pending_sums = True
     takes_any_layout = True
     takes_padding = True
+    mapped = "by name"
 
     def __init__(self, x: Tensor, dependencies: Sequence[Operation], name: str = "depend") -> None:
         super().__init__([x], [(x.shape, x.dtype)], name=name)
