@@ -44,6 +44,7 @@ def gradients(
 
     Returns:
       One gradient for each x, with the shape, dtype and layout of x. It is None if no path leads from x to `ys`.
+      In a function of a loop, a branch or a recomputed part, only paths inside that function count.
 
     Examples:
       >>> n = mtf.constant(mesh, [1.0, 2.0], "n:2")
@@ -54,7 +55,7 @@ def gradients(
     """
     ys, xs = _as_list(ys), _as_list(xs)
     initial = [None] * len(ys) if grad_ys is None else list(grad_ys)
-    return differentiate(ys, xs, initial, ys[0].graph.operations if ys else [])
+    return differentiate(ys, xs, initial, ys[0].graph.differentiable_operations if ys else [])
 
 
 def differentiate(

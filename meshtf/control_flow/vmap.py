@@ -88,7 +88,7 @@ def _mapped_results(fn: Callable[..., Any], dim: Dimension, given: tuple[tuple[A
     elements = {x: _element(x, dim) for x in leaves if isinstance(x, Tensor) and x.shape.has(dim.name)}
     args, kwargs = tf.nest.pack_sequence_as(given, [elements.get(x, x) if isinstance(x, Tensor) else x for x in leaves])
     graph = next(iter(elements)).graph
-    with graph.capture("the function of mtf.vmap", elements.values()) as operations:
+    with graph.capture("the function of mtf.vmap", elements.values(), goes_on=True) as operations:
         results = fn(*args, **kwargs)
     made = Elements(dim, {inside: _in_front(x, dim) for x, inside in elements.items()})
     for operation in operations:

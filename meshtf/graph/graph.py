@@ -73,6 +73,7 @@ class Graph(Scopes):
         """The meshes of the graph. If there is only one, functions that take a mesh may be called without it."""
         self.operations: list[Operation] = []
         self._outside: list[list[Operation]] = []
+        self._goes_on: list[bool] = []
         self._places: list[frozenset[Place]] = [frozenset([PROGRAM])]
         self.place = PROGRAM
         self.variables: dict[str, Operation] = {}
@@ -136,7 +137,12 @@ class Graph(Scopes):
 
     @contextlib.contextmanager
     def capture(
-        self, what: str = "a block", given: Iterable[Tensor] = (), beside: Iterable[Operation] = ()
+        self,
+        what: str = "a block",
+        given: Iterable[Tensor] = (),
+        beside: Iterable[Operation] = (),
+        *,
+        goes_on: bool = False,
     ) -> Iterator[list[Operation]]:
         """Collects the operations made inside in a separate list, for the body of a loop or a branch.
 
@@ -144,17 +150,20 @@ class Graph(Scopes):
           what: names the block in messages.
           given: the block's inputs.
           beside: operations of other blocks that this one may use. A gradient uses operations of its forward pass.
+          goes_on: whether `mtf.gradients` inside differentiates through the operations before the block, too.
         """
         (outside, self.operations), (before, self.place) = (self.operations, []), (self.place, Place(what))
         for tensor in given:
             tensor.operation.place = self.place
         self._outside.append(outside)
+        self._goes_on.append(goes_on)
         self._places.append(self._places[-1] | {self.place} | {o.place for o in beside})
         try:
             yield self.operations
         finally:
             self.operations, self.place = self._outside.pop(), before
             self._places.pop()
+            self._goes_on.pop()
 
     def adopt(self, operation: Operation) -> None:
         """Moves an operation of a finished block to the block or program that is being built."""
@@ -175,6 +184,16 @@ class Graph(Scopes):
     def program_operations(self) -> list[Operation]:
         """The operations of the program itself, without the operations of a block that is being built."""
         return (self._outside or [self.operations])[0]
+
+    @property
+    def differentiable_operations(self) -> list[Operation]:
+        """The operations through which `mtf.gradients` differentiates, in program order."""
+        found = self.operations
+        for outside, goes_on in zip(reversed(self._outside), reversed(self._goes_on), strict=True):
+            if not goes_on:
+                break
+            found = [*outside, *found]
+        return found
 
     def every_operation(self) -> Iterator[Operation]:
         """All operations made so far, including the operations of finished and unfinished blocks."""

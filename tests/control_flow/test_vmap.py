@@ -323,6 +323,32 @@ def test_each_element_has_its_own_random_numbers_in_a_loop(recompute: str) -> No
     assert (inside[0] != inside[1]).any()
 
 
+def test_gradients_inside_go_through_operations_outside() -> None:
+    """A Hessian is the gradient's gradient in each direction, also if the gradient was made outside."""
+
+    def program(x: mtf.Tensor, w: mtf.Tensor, ways: mtf.Tensor) -> Any:
+        functions = (
+            layers,
+            lambda x: scanned(x, w),
+            lambda x: branches(x, w),
+            lambda x: mtf.recompute_grad(mtf.sin, x),
+        )
+        grad = own_gradient(mtf.add_n([f(x) for f in functions]), x)
+
+        def product(way: mtf.Tensor) -> Any:  # [b]
+            return mtf.gradients([mtf.reduce_sum(grad * way * x)], [x])[0]
+
+        return mtf.vmap(product, "way")(ways), mtf.stack([product(way) for way in mtf.unstack(ways, "way")], "way")
+
+    rng = np.random.default_rng(0)
+    inputs = {
+        name: (shape, rng.normal(size=mtf.Shape(shape).to_integer_list).astype(np.float32))
+        for name, shape in {"x": "a:4 b:4", "w": "a:4 b:4", "ways": "way:2 b:4"}.items()
+    }
+    over_all, each = mtf.testing.interpret(program, inputs, "r:2", "b:r").results
+    np.testing.assert_allclose(over_all, each, rtol=1e-4, atol=1e-4)
+
+
 def mapped(body: Callable[..., Any], dim: Any = "batch", *more: mtf.Tensor) -> Any:
     graph = mtf.Graph()
     mtf.Mesh(graph)
