@@ -83,7 +83,10 @@ def _sample(sweep: Sweep, random: np.random.Generator) -> dict[str, Any]:
 
 
 def _drawn(ends: Sequence[float], share: float, *, is_log: bool) -> float:
-    """Returns the number at a share of the way, with four digits; a whole one between whole numbers."""
+    """Returns the number at a share of the way, with four digits, or more in a narrow range.
+
+    Between whole numbers, it is a whole one.
+    """
     is_whole = all(isinstance(end, int) for end in ends)
     low, high = (ends[0] - 0.5, ends[1] + 0.5) if is_whole else (ends[0], ends[1])
     if is_log:
@@ -92,7 +95,8 @@ def _drawn(ends: Sequence[float], share: float, *, is_log: bool) -> float:
         found = low + share * (high - low)
     if is_whole:
         return min(max(round(found), int(ends[0])), int(ends[1]))
-    return min(max(float(f"{found:.4g}"), float(ends[0])), float(ends[1]))
+    digits = 4 + math.floor(math.log10(max(1.0, abs(low) / (high - low), abs(high) / (high - low))))
+    return min(max(float(f"{found:.{digits}g}"), float(ends[0])), float(ends[1]))
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

@@ -33,6 +33,11 @@ def test_samples_are_in_their_ranges_and_more_of_them_add_to_fewer() -> None:
     assert 60 < sum(log < 1e-2 for log in logs) < 140
 
 
+def test_samples_of_a_narrow_range_differ() -> None:
+    found = samples(Sweep(ranges={"AdamWOptimizer.beta2": [0.9999, 0.99999]}), 20, seed=0)
+    assert len(found) == 20
+
+
 def test_each_value_is_checked_once() -> None:
     assert [each["a.x"] for each in first_values(SWEEP)] == ["1", "2", "'word'"]
     assert first_values(SWEEP)[0] == {"a.x": "1", "a.whole": "3", "a.real": "0.0", "a.log": "0.0001"}
