@@ -54,7 +54,12 @@ class Elements:
         return x in self._all
 
     def of_all(self, x: Tensor) -> Tensor:
-        """A tensor of all elements, from a tensor of one."""
+        """A tensor of all elements, from a tensor of one.
+
+        Raises:
+          GraphError: it has the dimension already.
+        """
+        self._check(x)
         return self._all[x] if x in self._all else broadcast(x, self.shape(x.shape))
 
     def get(self, x: Tensor) -> Tensor:
@@ -89,8 +94,7 @@ class Elements:
           GraphError: the operation cannot be mapped.
         """
         for tensor in (*operation.inputs, *operation.outputs):
-            if tensor.shape.has(self._dim.name):
-                raise GraphError(_HAS_IT.format(tensor=tensor, dim=self._dim.name))
+            self._check(tensor)
         is_mapped = _is_random(operation) or any(x in self._all for x in _all_inputs(operation))
         if not is_mapped and not operation.has_side_effect:
             operation.graph.adopt(operation)
@@ -131,6 +135,10 @@ class Elements:
             for x in mapped:
                 inside._all[x] = inside.of_all(x)
         return inside, tuple(made)
+
+    def _check(self, x: Tensor) -> None:
+        if x.shape.has(self._dim.name):
+            raise GraphError(_HAS_IT.format(tensor=x, dim=self._dim.name))
 
     def _can_make_again(self, operation: Operation) -> bool:
         only = {"first input": 0, "second input": 1}.get(operation.mapped)

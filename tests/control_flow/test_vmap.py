@@ -378,6 +378,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      ShapeError, "mtf.vmap needs the dimension over which it maps, or its name"),
     ("the dimension itself", lambda: mapped(lambda x: x * mtf.ones("batch:3")),
      GraphError, 'has dimension "batch", over which mtf.vmap maps: the function is given'),
+    ("a tensor from outside", lambda: mapped(lambda x: next(x.graph.every_operation()).outputs[0]),
+     GraphError, 'has dimension "batch", over which mtf.vmap maps: the function is given'),
     ("a loop's condition", lambda: mapped(lambda x: until_large(x)),
      GraphError, 'mapped over\n"batch": its condition differs between elements; do it outside'),
     ("a loop in a loop", lambda: mapped(lambda x: mtf.scan(lambda c, _: ([until_large(c[0])], []), x, [], ("n", 2))),
