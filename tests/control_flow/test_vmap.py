@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -321,6 +322,24 @@ def test_each_element_has_its_own_random_numbers_in_a_loop(recompute: str) -> No
     np.testing.assert_array_equal(outside, 2.0 * ys)
     assert {*np.unique(inside)} == {0.0, 4.0}
     assert (inside[0] != inside[1]).any()
+
+
+def test_unrolled_layers_draw_the_numbers_of_scanned_ones() -> None:
+    def dropped(x: mtf.Tensor, *, unroll: bool) -> mtf.Tensor:
+        def layer(carried: list[mtf.Tensor], _: list[mtf.Tensor]) -> Any:
+            return [mtf.dropout(carried[0], True, rate=0.5)], []
+
+        (y,), _ = mtf.layer_stack(layer, x, ("layers", 2), unroll=unroll)
+        return y
+
+    inputs = {"x": ("batch:2 a:4 b:4", np.ones([2, 4, 4]))}
+    scanned, unrolled = (functools.partial(dropped, unroll=unroll) for unroll in (False, True))
+    first, *others = (
+        mtf.testing.interpret(way, inputs, "r:2").results
+        for way in (scanned, unrolled, lambda x: mtf.vmap(scanned, BATCH)(x), lambda x: mtf.vmap(unrolled, BATCH)(x))
+    )
+    for other in others:
+        np.testing.assert_array_equal(first, other)
 
 
 def test_gradients_inside_go_through_operations_outside() -> None:

@@ -15,7 +15,7 @@ from meshtf import random
 from meshtf.dimension import Shape
 from meshtf.graph.mesh import Mesh
 from meshtf.graph.operation import Operation
-from meshtf.layer_scopes import scopes_of, vectorization_of, without_numbers
+from meshtf.layer_scopes import LayerScope, scopes_of, vectorization_of, without_numbers
 from meshtf.layout import Axes, TensorLayout
 from meshtf.ops.random._drawn_ranges import Draw, DrawnRange, cuts_of, drawn_part
 from meshtf.ops.variables.program_step import program_step
@@ -41,11 +41,15 @@ class KeyedOperation(Operation):
             shape = Shape([self.vectorization.along, *shape])
         super().__init__([*told_by, *steps], [(shape, dtype)], name=name, mesh=mesh)
         self._steps = steps
-        self._layer_scopes = scopes_of(self.name, self.graph.layer_scopes)
 
     @property
     def has_gradient(self) -> bool:
         return False
+
+    @property
+    def _layer_scopes(self) -> tuple[LayerScope, ...]:
+        """The scopes of layers that its name is in. `mtf.vmap` makes it outside of them, then gives it its name."""
+        return scopes_of(self.name, self.scoped_name.layer_scopes)
 
     def _told_by(self, planner: Planner, axes: Axes) -> list[Value]:
         """The numbers of the layers that this core has, and of their micro-batches."""
