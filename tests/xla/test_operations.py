@@ -122,7 +122,13 @@ def test_case_on_gpus_with_padding_and_precision(case: str) -> None:
     mesh, program = drawn(rng, case, mesh_shape, 4, ANY_SIZE)
     rules, precision = draw_layout(rng, program, mesh_shape), rng.choice(PRODUCT_PRECISIONS)
     options = mtf.MeshOptions(max_padding=program.max_padding, product_precision=precision)
-    check_run(mesh, program, mtf.GpuMeshImpl(mesh_shape, rules, options=options))
+    try:
+        check_run(mesh, program, mtf.GpuMeshImpl(mesh_shape, rules, options=options))
+    except ExecutionError as error:
+        for reason, message in FAULTS_OF_XLA.values():
+            if re.match(message, str(error)):
+                pytest.xfail(reason)
+        raise
 
 
 @pytest.mark.long
