@@ -160,8 +160,8 @@ class Elements:
                 return own.get(value, value)
             if isinstance(value, Shape):
                 return self.shape(value)
-            if isinstance(value, Operation) and value.outputs:  # the result waits for it
-                return self.given(value.outputs[0]).operation
+            if isinstance(value, Operation):  # the result waits for it
+                return self.given(value.outputs[0]).operation if value.outputs else value
             return type(value)(map(argument, value)) if type(value) in (list, tuple) else value
 
         args, kwargs = operation.made_with
