@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from meshtf.bin.layouts.chosen_layout import check_not_given, read_with_layout, search_effort, told_progress
+from meshtf.bin.layouts.chosen_layout import check_no_search_flags, read_with_layout, search_effort, told_progress
 from meshtf.bin.layouts.plan_layouts import LayoutPlanner
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings, run_files
 from meshtf.bin.shared.output_file import (
@@ -68,7 +68,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         parameters = [*parameters, *chosen.bindings]
         print(chosen, file=sys.stderr if values.json else sys.stdout)
     elif not (values.compare or values.serve):  # which may search, too
-        check_not_given(values, "search_operations", "search_seconds")
+        check_no_search_flags(values, "search_operations", "search_seconds")
     with told_progress() as tell:
         effort = search_effort(values, tell)
         planner = LayoutPlanner(files, parameters, values.processes, machine, values.allow_unread_bindings, effort)

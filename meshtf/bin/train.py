@@ -12,7 +12,7 @@ import gin
 from absl import flags
 from rich.console import Console
 
-from meshtf.bin.layouts.chosen_layout import check_not_given, read_with_layout
+from meshtf.bin.layouts.chosen_layout import check_no_search_flags, read_with_layout
 from meshtf.bin.shared.cluster import is_left_to_process_0, wants_cluster
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
@@ -69,7 +69,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     given = [*values.gin_param, *mesh_bindings(values)]
     chosen = read_with_layout(values, files, given, before, is_told=not is_left_to_process_0())
     if chosen is None:
-        check_not_given(values, "machine", "search_operations", "search_seconds")
+        check_no_search_flags(values, "machine", "search_operations", "search_seconds")
     training = configured_training()
     keep_decoding()
     trainer = Trainer(training, mesh_for(values, training))

@@ -50,7 +50,7 @@ class Elements:
     # Tensors
 
     def __contains__(self, x: Tensor) -> bool:
-        """Whether a tensor of the function differs between elements."""
+        """Whether there is a tensor of all elements in place of a tensor of one, even if it is the same for all."""
         return x in self._all
 
     def of_all(self, x: Tensor) -> Tensor:

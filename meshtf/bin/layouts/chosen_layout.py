@@ -49,7 +49,7 @@ def read_with_layout(
     return chosen
 
 
-def check_not_given(values: flags.FlagValues, *names: str) -> None:
+def check_no_search_flags(values: flags.FlagValues, *names: str) -> None:
     """Raises FlagError for a flag of a search, if there is no search."""
     for name in names:
         if values[name].value is not None:

@@ -38,8 +38,10 @@ def loop_for_all(loop: LoopOperation, elements: Elements) -> LoopOperation:
         operations=operations,
         carried=tuple(CarriedTensor(initial, bound[c.entering], inside.get(c.leaving)) for c, initial in carried),
         sliced=tuple(sliced),
-        stacked=tuple(dataclasses.replace(s, part=inside.get(s.part), gradient_of=None) for s in spec.stacked),
-        accumulated=tuple(dataclasses.replace(a, term=inside.get(a.term), gradient_of=None) for a in spec.accumulated),
+        stacked=tuple(dataclasses.replace(s, part=inside.given(s.part), gradient_of=None) for s in spec.stacked),
+        accumulated=tuple(
+            dataclasses.replace(a, term=inside.given(a.term), gradient_of=None) for a in spec.accumulated
+        ),
     )
     return type(loop)(made, loop.outputs[0], loop.name)
 
