@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+import tensorflow as tf
+
 import meshtf as mtf
 from meshtf.call_sites import language_function
-from meshtf.errors import DtypeError, GraphError
+from meshtf.errors import DtypeError, GraphError, ShapeError
 from meshtf.layers._operands import Dims, checked_operand
 from meshtf.layers.activations import Activation, activation_function
 from meshtf.layers.initializers import DenseInitializer, VarianceScalingInitializer
 
 
 @language_function
-def dense(
+def dense(  # noqa: PLR0913  # the original's parameters, and two of ours
     x: mtf.Tensor,
     new_dims: Dims,
     reduced_dims: Dims | None = None,
@@ -23,6 +25,7 @@ def dense(
     use_bias: bool = True,
     activation: Activation = None,
     kernel_initializer: DenseInitializer | None = None,
+    unpadded_dims: Dims = (),
     name: str | None = None,
 ) -> mtf.Tensor:
     """activation(x . kernel + bias), summed over `reduced_dims`.
@@ -39,6 +42,9 @@ def dense(
       activation: applied to the result: a function, or its name.
       kernel_initializer: by default normal of variance 1 / (product of the reduced sizes), cut at two standard
         deviations; see `VarianceScalingInitializer`.
+      unpadded_dims: the true sizes of new and reduced dimensions that are padded, such as "d_ff:1000" if `new_dims` is
+        "d_ff:1024". Beyond them, kernel, bias and result are zeros, and checkpoints do not have them. Values of x
+        beyond them must be finite, and do not count.
       name: the scope of `kernel` and `bias`; by default "dense", made unique.
 
     Returns:
@@ -47,7 +53,7 @@ def dense(
     Raises:
       DtypeError: x is of integers.
       GraphError: `kernel_initializer` is no function of (reduced_dims, new_dims).
-      ShapeError: x lacks a dimension.
+      ShapeError: x lacks a dimension; or the kernel lacks a dimension of `unpadded_dims`, or has a smaller one.
 
     Examples:
       >>> mtf.layers.dense(x, "d_ff:32", activation="relu").shape
@@ -57,18 +63,49 @@ def dense(
     """
     check_not_whole(x)
     new, experts = mtf.convert_to_shape(new_dims, x.shape), x.shape.only([] if expert_dims is None else expert_dims)
-    x, reduced = _without_clash(x, x.shape[-1:] if reduced_dims is None else x.shape.only(reduced_dims), new)
+    given = x.shape[-1:] if reduced_dims is None else x.shape.only(reduced_dims)
+    true_reduced, true_new = _true_shapes(given, new, unpadded_dims)
+    x, reduced = _without_clash(x, given, new)
+    true_reduced = mtf.Shape([(d.name, true.size) for d, true in zip(reduced, true_reduced, strict=True)])
     function = activation_function(activation)
-    initializer = _checked(kernel_initializer)(reduced, new)
+    initializer = _checked(kernel_initializer)(true_reduced, true_new)
     with mtf.variable_scope(name, default_name="dense"):
         kernel = mtf.get_variable(
-            x.mesh, "kernel", experts + reduced + new, initializer=initializer, matrix=(reduced, new)
+            x.mesh,
+            "kernel",
+            experts + reduced + new,
+            initializer=initializer,
+            unpadded_shape=experts + true_reduced + true_new,
+            matrix=(reduced, new),
         )
         y = mtf.quantization.kernel_product(x, kernel, x.shape - reduced + new)
         if use_bias:
-            bias = mtf.get_variable(x.mesh, "bias", experts + new, initializer=mtf.zeros)
+            bias = mtf.get_variable(
+                x.mesh, "bias", experts + new, initializer=mtf.zeros, unpadded_shape=experts + true_new
+            )
             y += bias.astype(x.dtype)
-        return function(y)
+        return _without_padding(function(y), new, true_new)
+
+
+def _true_shapes(reduced: mtf.Shape, new: mtf.Shape, unpadded_dims: Dims) -> tuple[mtf.Shape, mtf.Shape]:
+    """The reduced and the new dimensions with their sizes without padding."""
+    true = {d.name: d for d in mtf.convert_to_shape(unpadded_dims, [new, reduced])}
+    for dim in true.values():
+        sizes = [side[dim.name].size for side in (reduced, new) if side.has(dim.name)]
+        if dim.size > min(sizes, default=0):
+            raise ShapeError(
+                f"unpadded_dims has [{dim}], and the kernel sums over [{reduced}] and makes [{new}]; give dimensions "
+                f"that it has, with sizes that are no larger"
+            )
+    return mtf.Shape([true.get(d.name, d) for d in reduced]), mtf.Shape([true.get(d.name, d) for d in new])
+
+
+def _without_padding(y: mtf.Tensor, padded: mtf.Shape, true: mtf.Shape) -> mtf.Tensor:
+    """Replaces the padding by zeros, whose gradient is zero. An activation of 0 may be another number."""
+    for dim, own in zip(padded, true, strict=True):
+        if own.size < dim.size:
+            y = mtf.where(mtf.range(y.mesh, dim, tf.int32) < own.size, y, 0, output_shape=y.shape)
+    return y
 
 
 def _checked(kernel_initializer: DenseInitializer | None) -> DenseInitializer:
@@ -96,7 +133,7 @@ def check_not_whole(x: mtf.Tensor) -> None:
 
 
 @language_function
-def dense_product(
+def dense_product(  # noqa: PLR0913  # those of `dense`
     x: mtf.Tensor,
     reduced_dims: Dims,
     new_dims: Dims,
@@ -105,6 +142,7 @@ def dense_product(
     use_bias: bool = True,
     kernel_initializer: DenseInitializer | None = None,
     expert_dims: Dims | None = None,
+    unpadded_dims: Dims = (),
     name: str = "dense_product",
 ) -> mtf.Tensor:
     """The product of dense layers of one input, each with an activation of its own: a gated layer (Shazeer 2020).
@@ -119,6 +157,7 @@ def dense_product(
       use_bias: whether each factor has a bias [expert_dims, new_dims].
       kernel_initializer: each factor's initializer, as in `dense`.
       expert_dims: as in `dense`.
+      unpadded_dims: as in `dense`.
       name: the scope of the factor. With several factors, _0, _1 and so on are added.
 
     Returns:
@@ -144,6 +183,7 @@ def dense_product(
             use_bias=use_bias,
             activation=activation,
             kernel_initializer=kernel_initializer,
+            unpadded_dims=unpadded_dims,
             name=f"{name}_{number}" if len(activations) > 1 else name,
         )
         for number, activation in enumerate(activations)

@@ -31,6 +31,7 @@ class FeedForward:
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
       kernel_initializer: the initializer of wi, and of wo unless that has its own.
       output_initializer: the initializer of wo.
+      multiple: the dimension `d_ff` is padded to a multiple of this number. Checkpoints and counts have the true size.
       name: the scope of `wi` and `wo`.
     """
 
@@ -41,11 +42,12 @@ class FeedForward:
     dropout_broadcast_dims: Sequence[str] = ()
     kernel_initializer: DenseInitializer | None = None
     output_initializer: DenseInitializer | None = None
+    multiple: int = 1
     name: str = "feed_forward"
 
     def __post_init__(self) -> None:
         check_kinds(self)
-        check_sizes(self, "d_ff")
+        check_sizes(self, "d_ff", "multiple")
         check_fractions(self, "dropout_rate")
         for each in [self.activation] if isinstance(self.activation, str) else self.activation:
             activation_function(each)
@@ -56,7 +58,8 @@ class FeedForward:
 
     @language_function
     def __call__(self, x: mtf.Tensor, context: Context) -> mtf.Tensor:
-        d_model, d_ff = x.shape[-1], mtf.Dimension("d_ff", self.d_ff)
+        d_model, true_d_ff = x.shape[-1], mtf.Dimension("d_ff", self.d_ff)
+        d_ff = mtf.Dimension("d_ff", -(-self.d_ff // self.multiple) * self.multiple)
         h = dense_product(
             x,
             [d_model],
@@ -64,11 +67,20 @@ class FeedForward:
             self.activation,
             use_bias=self.use_bias,
             kernel_initializer=self.kernel_initializer,
+            unpadded_dims=true_d_ff,
             name="wi",
         )
         h = dropped(h, self.dropout_rate, self.dropout_broadcast_dims, is_training=context.is_training)
         initializer = self.output_initializer or self.kernel_initializer
-        return dense(h, [d_model], [d_ff], use_bias=self.use_bias, kernel_initializer=initializer, name="wo")
+        return dense(
+            h,
+            [d_model],
+            [d_ff],
+            use_bias=self.use_bias,
+            kernel_initializer=initializer,
+            unpadded_dims=true_d_ff,
+            name="wo",
+        )
 
     def fill(self, x: mtf.Tensor, context: Context) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
         return self(x, context), []

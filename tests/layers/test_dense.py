@@ -7,6 +7,10 @@ import pytest
 
 import meshtf as mtf
 from meshtf.errors import GraphError, ShapeError
+from meshtf.layers.attention import AttentionMask, Tokens
+from meshtf.layers.transformer import FeedForward
+from meshtf.layers.transformer.context import Context
+from meshtf.tensorflow_private.xla_modules import parsed_hlo
 from meshtf.testing import assert_close, interpret
 
 BATCH, LENGTH, HEADS = mtf.Dimension("batch", 4), mtf.Dimension("length", 4), mtf.Dimension("heads", 2)
@@ -105,3 +109,62 @@ def test_activation_by_name(build: Callable[..., mtf.Graph]) -> None:
 def test_new_dimension_that_x_keeps(build: Callable[..., mtf.Graph]) -> None:
     with pytest.raises(ShapeError, match=r'"batch"'):
         build(lambda x: mtf.layers.dense(x, [BATCH]), [BATCH, KV])
+
+
+@pytest.mark.parametrize("layout", ["", "batch:rows;d_ff:cols", "d_ff:rows+cols"])
+def test_padded_dimensions_change_no_step_of_training(layout: str) -> None:
+    """The sigmoid of padding is not 0, so its weights would be trained if the padding stayed in the result."""
+    generator, sizes = np.random.default_rng(0), {"wi/kernel": [4, 5], "wi/bias": [5], "wo/kernel": [5, 4]}
+    weights = {f"dense/{name}": generator.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    x = generator.normal(size=[4, 4]).astype(np.float32)
+
+    def trained(mesh_impl: mtf.GpuMeshImpl, padded: str) -> tuple[list[float], dict[str, np.ndarray]]:
+        def train_step(x: mtf.Tensor) -> mtf.Tensor:
+            with mtf.variable_scope("dense"):
+                h = mtf.layers.dense(x, padded, activation="sigmoid", unpadded_dims="d_ff:5", name="wi")
+                y = mtf.layers.dense(h, "kv:4", use_bias=False, unpadded_dims=("d_ff", 5), name="wo")
+            loss = mtf.reduce_mean(mtf.square(y - x))
+            mtf.optimize.AdamWOptimizer(0.1).minimize(loss)
+            return loss
+
+        step = mtf.function(train_step, mesh_impl, {"x": mtf.TensorSpec([BATCH, KV])})
+        step.initialize(weights)
+        losses = [float(step(x=x)) for _ in range(4)]
+        return losses, {name: step.variables[name] for name in weights}
+
+    mtf.virtual_gpus(4)
+    losses, variables = trained(mtf.GpuMeshImpl("all:1", ""), "d_ff:5")
+    padded_losses, padded_variables = trained(mtf.GpuMeshImpl("rows:2;cols:2", layout), "d_ff:8")
+    # A step's relative error is below some hundred roundings, and Adam divides gradients by their own size.
+    np.testing.assert_allclose(padded_losses, losses, rtol=1e-4)
+    for name, value in variables.items():
+        np.testing.assert_allclose(padded_variables[name], value, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_padding_is_in_programs_only() -> None:
+    layer = FeedForward(5, ("sigmoid", "linear"), use_bias=True, multiple=8)
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        return layer(x, Context(AttentionMask(), Tokens(mtf.range(x.mesh, BATCH))))
+
+    mtf.virtual_gpus(4)
+    step = mtf.function(program, mtf.GpuMeshImpl("all:1", ""), {"x": mtf.TensorSpec([BATCH, KV])})
+    assert {name: str(v.unpadded_shape) for name, v in step.graph.variables.items()} == {
+        "wi_0/kernel": "kv:4 d_ff:5",
+        "wi_0/bias": "d_ff:5",
+        "wi_1/kernel": "kv:4 d_ff:5",
+        "wi_1/bias": "d_ff:5",
+        "wo/kernel": "d_ff:5 kv:4",
+        "wo/bias": "kv:4",
+    }
+    hlo = step.hlo()
+    assert hlo is not None
+    sizes = {size for c in parsed_hlo(hlo).computations for i in c.instructions for size in i.shape.dimensions}
+    assert 8 in sizes
+    assert 5 not in sizes
+
+
+def test_wrong_padding(build: Callable[..., mtf.Graph]) -> None:
+    for wrong in ("d_ff:5", "hidden:9"):
+        with pytest.raises(ShapeError, match=rf"unpadded_dims has \[{wrong}\], and the kernel sums over \[kv:4\] and"):
+            build(lambda x, wrong=wrong: mtf.layers.dense(x, [HIDDEN], unpadded_dims=wrong), [BATCH, KV])
