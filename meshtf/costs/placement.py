@@ -100,11 +100,12 @@ class Placement:
     def _hops(self, destinations: tuple[int, ...]) -> int:
         cores = np.arange(len(destinations))
         target = np.asarray(destinations)
-        if isinstance(self.machine.links, TorusLinks):
-            chips = self._places[:, :-1]
+        links = self.machine.links
+        if isinstance(links, TorusLinks):
+            chips, sizes = self._places[:, :-1], np.asarray(self.torus.chips)
             ways = np.abs(chips[cores] - chips[target])
-            sizes = np.asarray(self.torus.chips)
-            return int(np.minimum(ways, sizes - ways).sum(axis=1).max())
+            are_rings = [_is_ring(size, links) for size in self.torus.chips]
+            return int(np.where(are_rings, np.minimum(ways, sizes - ways), ways).sum(axis=1).max())
         reached = [0 * cores, *(self._units(n)[cores] != self._units(n)[target] for n in range(len(self._levels) - 1))]
         return int((np.sum(reached, axis=0) + (cores != target)).max())
 
@@ -117,7 +118,7 @@ class Placement:
         places = self._places[group]
         on_a_chip = len(np.unique(places[:, -1]))
         extents = [
-            Extent(count, is_ring=count == size and size >= max(links.ring_from, 3))
+            Extent(count, is_ring=count == size and _is_ring(size, links))
             for size, own in zip(self.torus.chips, places[:, :-1].T, strict=True)
             for count in [len(np.unique(own))]
             if count > 1
@@ -134,6 +135,11 @@ class Placement:
         if level == 0 and len(self._processes):
             return self._processes
         return np.arange(self.mesh_shape.size) // (self._levels[level].cores or self.mesh_shape.size)
+
+
+def _is_ring(size: int, links: TorusLinks) -> bool:
+    """Whether the last chip along an axis of the torus is linked to the first."""
+    return size >= max(links.ring_from, 3)
 
 
 def _on_torus(machine: Machine, links: TorusLinks, mesh_shape: Shape) -> tuple[Torus, np.ndarray]:

@@ -37,3 +37,10 @@ def test_a_mesh_that_does_not_fit_a_torus_is_placed_all_the_same() -> None:
     placement = Placement(load_machine("v5p"), mtf.convert_to_shape("x:32 y:16"))
     assert placement.footprint(("x", "y")).members == 512
     assert placement.footprint(("y",)).extents
+
+
+@pytest.mark.parametrize(("machine", "hops"), [("v5e", 7), ("v5p", 1)])
+def test_the_last_chip_of_a_line_is_far_from_the_first(machine: str, hops: int) -> None:
+    placement = Placement(load_machine(machine), mtf.convert_to_shape("x:8 y:8"))
+    next_along_x = [(core + 8) % 64 for core in range(64)]
+    assert placement.hops(next_along_x) == hops
