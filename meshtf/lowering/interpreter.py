@@ -70,6 +70,10 @@ class KnownCore:
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype)
 
+    @property
+    def convolves_bfloat16(self) -> bool:
+        return False
+
     def multiplies_matrices(self, dtype: tf.DType) -> bool:
         return True
 

@@ -52,6 +52,11 @@ class Core(Protocol):
         """The type in which to multiply matrices of a type, so that sums of products are rounded once, to nearest."""
         ...
 
+    @property
+    def convolves_bfloat16(self) -> bool:
+        """Whether the device has sound kernels that convolve bfloat16 and round each sum once."""
+        ...
+
     def multiplies_matrices(self, dtype: tf.DType) -> bool:
         """Whether the device has a kernel for products of matrices of a type that TensorFlow multiplies."""
         ...

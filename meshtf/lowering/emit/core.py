@@ -81,6 +81,10 @@ class TracedCore:
     def product_dtype(self, dtype: tf.DType) -> tf.DType:
         return product_dtype(dtype) if self._is_cpu else dtype
 
+    @property
+    def convolves_bfloat16(self) -> bool:
+        return not self._is_cpu
+
     def multiplies_matrices(self, dtype: tf.DType) -> bool:
         # The compiler of TPUs has no product of matrices of int64.
         return self._is_cpu or dtype != tf.int64

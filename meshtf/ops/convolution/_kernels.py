@@ -3,7 +3,8 @@
 Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, outer], and results [batch, *windows,
 groups, outer]. Without groups, all three may lack the axis. There are three ways to compute one:
 
-- TensorFlow's kernels, for one group of float32 or float64, in most cases without dilation.
+- TensorFlow's kernels, for one group of float32 or float64, in most cases without dilation. Where XLA compiles them,
+  also for bfloat16 without an axis of groups.
 - Tap by tap, where TensorFlow's CPU kernels fail: one matrix product for each element of a window. For a 1-dimensional
   window of 3, y = x[0::s] w[0] + x[1::s] w[1] + x[2::s] w[2].
 - One matrix product, if windows are single elements. oneDNN's convolution first reorders its kernel, which takes longer
@@ -67,16 +68,22 @@ _WIDER = {
 def _in_wider_dtype(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Computes 16-bit floats in float32: TensorFlow's own 16-bit gradient kernels on CPU were seen to crash.
 
+    With `in_bfloat16`, bfloat16 stays as it is where one kernel sums everything. A sum over taps would be rounded at
+    each tap.
+
     Small and unsigned integers are computed in int32 or int64, because TensorFlow has no matrix products for them.
     Modulo 2 to the number of their bits, the result is the same.
     """
 
     @functools.wraps(function)
-    def wrapper(first: tf.Tensor, second: tf.Tensor, *rest: Any, **options: Any) -> tf.Tensor:
+    def wrapper(
+        first: tf.Tensor, second: tf.Tensor, sliding: Sliding, *rest: Any, in_bfloat16: bool = False, **options: Any
+    ) -> tf.Tensor:
         wider = _WIDER.get(first.dtype)
-        if wider is None:
-            return function(first, second, *rest, **options)
-        result = function(*wider_operands(first, second, wider), *rest, **options)
+        # Without an axis of groups, `function` calls one kernel, or this wrapper again.
+        if wider is None or (in_bfloat16 and first.dtype == tf.bfloat16 and lacks_groups(first, sliding)):
+            return function(first, second, sliding, *rest, **options)
+        result = function(*wider_operands(first, second, wider), sliding, *rest, **options)
         return tf.cast(result, first.dtype)
 
     return wrapper
@@ -199,6 +206,8 @@ def kernel_gradient_of_some(
     sliding: Sliding,
     taps: Sequence[int],
     counted: Mapping[int, tf.Tensor],
+    *,
+    in_bfloat16: bool = False,
 ) -> tf.Tensor:
     """The gradient of the kernel if not all windows count.
 
@@ -207,7 +216,7 @@ def kernel_gradient_of_some(
     dimensions, because other windows have the same elements.
     """
     if not counted:
-        return kernel_gradient(x, dy, sliding, taps)
+        return kernel_gradient(x, dy, sliding, taps, in_bfloat16=in_bfloat16)
     i = min(counted)
     axis, count, rest = i + 1, dy.shape[i + 1], {j: mask for j, mask in counted.items() if j > i}
     stride, dilation = sliding.strides[i], sliding.dilations[i]

@@ -20,7 +20,7 @@ from meshtf.ops.convolution._reshaping import (
 )
 from meshtf.ops.convolution._sliding import Sliding, single_windows, window_counts
 
-NATIVE = (tf.float32, tf.float64)
+NATIVE = (tf.bfloat16, tf.float32, tf.float64)
 
 
 def is_native(x: tf.Tensor, w: tf.Tensor) -> bool:

@@ -79,7 +79,8 @@ class ConvolutionOperation(Operation):
         to_result = _restored(geometry.result, geometry.result_order, size, batch)
 
         def emit(core: Core, x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-            return to_result(kernels.convolved(to_image(x), to_kernel(w), sliding))
+            given = to_image(x), to_kernel(w), sliding
+            return to_result(kernels.convolved(*given, in_bfloat16=core.convolves_bfloat16))
 
         product = _product(geometry, size, kernel.slice_shape, contracted=(*geometry.taps, *geometry.inner))
         _write(self, planner, emit, [image, kernel], splits, product, batch)
@@ -129,7 +130,7 @@ class ConvolutionImageOperation(Operation):
         def emit(core: Core, g: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
             counted = {i: cover.counted(core) for i, cover in partly.items()}
             given = to_result(g), to_kernel(w), sliding, sizes, counted
-            dx = kernels.image_gradient(*given)
+            dx = kernels.image_gradient(*given, in_bfloat16=core.convolves_bfloat16)
             for axis, cover in enumerate(covers, start=1):
                 dx = cover.cut(core, dx, axis)
             return to_image(dx)
@@ -173,8 +174,8 @@ class ConvolutionKernelOperation(Operation):
 
         def emit(core: Core, x: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
             counted = {i: windows(core) for i, windows in partly.items()}
-            x, g = to_image(x), to_result(g)
-            return to_kernel(kernels.kernel_gradient_of_some(x, g, sliding, taps, counted))
+            given = to_image(x), to_result(g), sliding, taps, counted
+            return to_kernel(kernels.kernel_gradient_of_some(*given, in_bfloat16=core.convolves_bfloat16))
 
         product = _product(geometry, dy.slice_shape, size, contracted=None)
         _write(self, planner, emit, [image, dy], splits, product, _split_batch(geometry, splits))

@@ -62,6 +62,8 @@ def test_a_compiler_multiplies_in_the_type_that_it_is_given() -> None:
     assert core.product_dtype(tf.float32) == tf.float32
     assert core.inside(is_cpu=False).product_dtype(tf.bfloat16) == tf.bfloat16
     assert core.inside().product_dtype(tf.bfloat16) == core.product_dtype(tf.bfloat16)
+    assert not core.convolves_bfloat16
+    assert core.inside(is_cpu=False).convolves_bfloat16
 
 
 def test_a_cpu_adds_many_rows_in_parts() -> None:
