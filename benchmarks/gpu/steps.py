@@ -25,6 +25,8 @@ from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.step_programs import training_step
 from meshtf.train.training import configured_training
 
+_BFLOAT16 = tf.bfloat16.as_numpy_dtype
+
 Feeds = Mapping[str, np.ndarray]
 Made = tuple[mtf.Function, Feeds]
 """A step, and its input arrays."""
@@ -156,7 +158,7 @@ class Vit:
     def examples(self) -> tuple[np.ndarray, np.ndarray]:
         """Random images in bfloat16, and labels."""
         generator = np.random.default_rng(0)
-        images = generator.normal(size=[self.batch, self.side, self.side, 3]).astype(tf.bfloat16.as_numpy_dtype)
+        images = generator.normal(size=[self.batch, self.side, self.side, 3]).astype(_BFLOAT16)
         return images, generator.integers(0, self.num_classes, [self.batch]).astype(np.int32)
 
 
@@ -234,7 +236,10 @@ PROGRAMS: Mapping[str, Gpt2 | Sized | Vit] = {
     ),
     "ViT-S, bfloat16, 128 images of 224 x 224": Vit(128),
     "ResNet-50, 64 images of 224 x 224": Sized(
-        "benchmarks.workloads.resnet_sizes", {"BATCH": 64, "SIDE": 224, "CLASSES": 1000}, resnet
+        "benchmarks.workloads.resnet_sizes", {"BATCH": 64, "SIDE": 224, "CLASSES": 1000, "DTYPE": np.float32}, resnet
+    ),
+    "ResNet-50, bfloat16, 64 images of 224 x 224": Sized(
+        "benchmarks.workloads.resnet_sizes", {"BATCH": 64, "SIDE": 224, "CLASSES": 1000, "DTYPE": _BFLOAT16}, resnet
     ),
     "GPT-2 124M, bfloat16, 8 x 1024": Gpt2(8),
     "GPT-2 124M, bfloat16, 16 x 1024, several examples to a row": Gpt2(16, is_packed=True),
@@ -246,6 +251,11 @@ PROGRAMS: Mapping[str, Gpt2 | Sized | Vit] = {
 TINY: Mapping[str, Gpt2 | Sized | Vit] = {
     "GPT-2 of two small layers": tiny_gpt2(),
     "ViT of two small layers": Vit(2, 8, 16, 2, 2, 4, 10),
+    "ResNet of one block, bfloat16": Sized(
+        "benchmarks.workloads.resnet_sizes",
+        {"BATCH": 4, "SIDE": 16, "CLASSES": 10, "STAGES": (1,), "DTYPE": _BFLOAT16},
+        resnet,
+    ),
     "2 experts of 8 x 16, 2 x 8 tokens": Sized(
         "benchmarks.workloads.experts_sizes",
         {"BATCH": 2, "LENGTH": 8, "D_MODEL": 8, "D_FF": 16, "EXPERTS": 2, "CAPACITY": 8},

@@ -32,12 +32,14 @@ def resnet_in_torch(device: str) -> Callable[[], torch.Tensor]:
     }
 
     def loss(own: Weights, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(_resnet_logits(own, averages, images.permute(0, 3, 1, 2)), labels)
+        return functional.cross_entropy(_resnet_logits(own, averages, images.permute(0, 3, 1, 2)).float(), labels)
 
     optimizer = torch.optim.SGD(
         [*weights.values()], lr=resnet_sizes.RATE, momentum=resnet_sizes.MOMENTUM, fused=device == _GPU
     )
-    return _trained(loss, weights, optimizer, *resnet_sizes.examples(), torch.float32)
+    images, labels = resnet_sizes.examples()
+    dtype: torch.dtype = getattr(torch, images.dtype.name)
+    return _trained(loss, weights, optimizer, images.astype(np.float32), labels, dtype)
 
 
 def vit_in_torch(
@@ -106,7 +108,8 @@ def _resnet_logits(w: Weights, averages: dict[str, tuple[torch.Tensor, torch.Ten
     momentum = 1 - resnet_sizes.BATCH_NORM_MOMENTUM
 
     def convolved(x: torch.Tensor, own: resnet_sizes.Convolution) -> torch.Tensor:
-        y = functional.conv2d(x, w[f"{own.name}/conv2d/kernel"], None, own.stride, own.size // 2)
+        kernel = w[f"{own.name}/conv2d/kernel"].to(x.dtype)
+        y = functional.conv2d(x, kernel, None, own.stride, own.size // 2)
         scale, bias = (w[f"{own.name}/batch_norm/{name}"] for name in ("scale", "bias"))
         return functional.batch_norm(y, *averages[own.name], scale, bias, True, momentum, resnet_sizes.EPSILON)
 
@@ -115,7 +118,7 @@ def _resnet_logits(w: Weights, averages: dict[str, tuple[torch.Tensor, torch.Ten
         reduce, convolve, expand = block.convolutions
         y = functional.relu(convolved(functional.relu(convolved(x, reduce)), convolve))
         x = functional.relu(convolved(y, expand) + (x if block.shortcut is None else convolved(x, block.shortcut)))
-    return x.mean((2, 3)) @ w["logits/kernel"] + w["logits/bias"]
+    return x.mean((2, 3)) @ w["logits/kernel"].to(x.dtype) + w["logits/bias"].to(x.dtype)
 
 
 def _vit_logits(sizes: JaxSizes, patch: int, weights: Weights, images: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,12 @@ def on_virtual_cpus(mesh_shape: str, layout: str) -> Step:
 
 def resnet_step(mesh_impl: MeshImpl) -> mtf.Function:
     """The step in meshtf, with random weights."""
-    model = ResNet50(sizes.CLASSES, batch_norm_momentum=sizes.BATCH_NORM_MOMENTUM, batch_norm_epsilon=sizes.EPSILON)
+    model = ResNet50(
+        sizes.CLASSES,
+        sizes.STAGES,
+        batch_norm_momentum=sizes.BATCH_NORM_MOMENTUM,
+        batch_norm_epsilon=sizes.EPSILON,
+    )
     batch = mtf.Dimension("batch", sizes.BATCH)
     sides = [mtf.Dimension(name, sizes.SIDE) for name in ("height", "width")]
     image = [batch, *sides, mtf.Dimension("channels", sizes.CHANNELS)]
@@ -40,8 +45,10 @@ def resnet_step(mesh_impl: MeshImpl) -> mtf.Function:
         mtf.optimize.MomentumOptimizer(sizes.RATE, sizes.MOMENTUM).minimize(loss)
         return loss
 
-    inputs = {"images": mtf.TensorSpec(image), "labels": mtf.TensorSpec([batch], tf.int32)}
-    return mtf.function(train_step, mesh_impl, inputs=inputs)
+    dtype = tf.as_dtype(sizes.DTYPE)
+    inputs = {"images": mtf.TensorSpec(image, dtype), "labels": mtf.TensorSpec([batch], tf.int32)}
+    policy = mtf.VariableDType(activation_dtype=dtype)
+    return mtf.function(train_step, mesh_impl, inputs=inputs, variable_dtype=policy)
 
 
 PROGRAMS: dict[str, Callable[[], Step]] = {

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 BATCH, SIDE, CHANNELS, CLASSES, RATE, MOMENTUM = 16, 64, 3, 10, 0.01, 0.9
 BATCH_NORM_MOMENTUM, EPSILON = 0.9, 1e-5
 STAGES = (3, 4, 6, 3)
+DTYPE: DTypeLike = np.float32
+"""The dtype of images and activations. Weights, statistics and losses are in float32."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +72,7 @@ def initial_weights() -> dict[str, np.ndarray]:
         scale = 0.0 if each.name.endswith("expand") else 1.0
         found[f"{each.name}/batch_norm/scale"] = np.full([each.outs], scale, np.float32)
         found[f"{each.name}/batch_norm/bias"] = np.zeros([each.outs], np.float32)
-    found["logits/kernel"] = generator.normal(0, 0.01, [2048, CLASSES]).astype(np.float32)
+    found["logits/kernel"] = generator.normal(0, 0.01, [each.outs, CLASSES]).astype(np.float32)
     found["logits/bias"] = np.zeros([CLASSES], np.float32)
     return found
 
@@ -77,5 +80,5 @@ def initial_weights() -> dict[str, np.ndarray]:
 def examples() -> tuple[np.ndarray, np.ndarray]:
     """Images [batch, height, width, channels] and labels [batch]."""
     generator = np.random.default_rng(1)
-    images = generator.normal(size=[BATCH, SIDE, SIDE, CHANNELS]).astype(np.float32)
+    images = generator.normal(size=[BATCH, SIDE, SIDE, CHANNELS]).astype(DTYPE)
     return images, generator.integers(0, CLASSES, [BATCH], np.int32)

@@ -8,10 +8,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+import tensorflow as tf
+from jax.sharding import Mesh
 
+import meshtf as mtf
 from benchmarks.gpu import bench, check
 from benchmarks.gpu.bench import Measured
+from benchmarks.gpu.steps import Sized
+from benchmarks.workloads import resnet_sizes
+from benchmarks.workloads.in_jax import resnet as resnet_in_jax
+from meshtf.tensorflow_private.xla_modules import parsed_hlo
 from tests.fresh_process import run_fresh
 
 _NO_GPU = "no GPU can be used: there is no driver"
@@ -128,7 +137,46 @@ def test_images_per_second_stand_beside_jax_and_pytorch() -> None:
     assert f"- {resnet}, torch: PyTorch is not installed" in lines
     of_images = [name for name in bench.PROGRAMS if "images" in name]
     assert [name for name in bench.PROGRAMS if "torch" in bench.systems_of(name)] == of_images
-    assert [name[:5] for name in of_images] == ["ViT-S", "ResNe"]
+    assert [name[:12] for name in of_images] == ["ViT-S, bfloa", "ResNet-50, 6", "ResNet-50, b"]
+
+
+_ROUNDINGS = 2 * (2 + 7 + 3)
+"""The roundings on the longest path through a ResNet of one block and back: two in the stem, seven in the block, and
+three in the classifier.
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change"),
+    [
+        pytest.param(np.float32, 1e-5, marks=pytest.mark.long),
+        (tf.bfloat16.as_numpy_dtype, _ROUNDINGS**0.5 * 2**-9),
+    ],
+)
+def test_resnet_has_the_losses_of_jax(dtype: type, change: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rounding to bfloat16 changes a number by 2^-9 of it at most, and n independent ones by root n times as much.
+
+    If all logits change by a share e, a loss changes by e times its distance from the entropy of the probabilities. A
+    loss below the logarithm of the number of classes is closer to it than that.
+    """
+    program = bench.TINY["ResNet of one block, bfloat16"]
+    assert isinstance(program, Sized)
+    for name, value in {**program.sizes, "DTYPE": dtype}.items():
+        monkeypatch.setattr(f"{program.module}.{name}", value)
+    mesh = Mesh(np.array(jax.devices("cpu")[:1]).reshape(1, 1), ("rows", "cols"))
+    monkeypatch.setattr(resnet_in_jax, "jax_mesh", lambda **_: mesh)
+    step, feeds = program.make(mtf.GpuMeshImpl("all:1", ""))
+    run = resnet_in_jax.in_jax(1, 1)
+    ours, theirs = np.array([(step(**feeds), run()) for _ in range(4)], np.float64).T
+    most = np.log(resnet_sizes.CLASSES)
+    assert ours[-1] + 1 < max(ours) < most
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=change * most)
+    hlo = step.hlo()
+    assert hlo is not None
+    module = parsed_hlo(hlo)
+    instructions = [i for computation in module.computations for i in computation.instructions]
+    products = {i.shape.element_type for i in instructions if i.opcode in ("convolution", "dot")}
+    assert products == {module.host_program_shape.parameters[0].element_type}
 
 
 @pytest.mark.long

@@ -53,15 +53,15 @@ def _loss(w: Arrays, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, t
     variances: Arrays = {}
 
     def convolved(x: jax.Array, own: sizes.Convolution) -> jax.Array:
-        y = jax.lax.conv_general_dilated(
-            x, w[f"{own.name}/conv2d/kernel"], [own.stride] * 2, "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
+        kernel, order = w[f"{own.name}/conv2d/kernel"].astype(x.dtype), ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, kernel, [own.stride] * 2, "SAME", dimension_numbers=order)
+        y = y.astype(jnp.float32)
         count = y.size // own.outs
         mean = jnp.mean(y, (0, 1, 2))
         variance = jnp.mean(jnp.square(y - mean), (0, 1, 2))
         means[own.name], variances[own.name] = mean, variance * (count / max(1, count - 1))
         scale = jax.lax.rsqrt(variance + sizes.EPSILON) * w[f"{own.name}/batch_norm/scale"]
-        return (y - mean) * scale + w[f"{own.name}/batch_norm/bias"]
+        return ((y - mean) * scale + w[f"{own.name}/batch_norm/bias"]).astype(x.dtype)
 
     x = jax.nn.relu(convolved(images, sizes.STEM))
     x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
@@ -69,6 +69,7 @@ def _loss(w: Arrays, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, t
         reduce, convolve, expand = block.convolutions
         y = convolved(jax.nn.relu(convolved(jax.nn.relu(convolved(x, reduce)), convolve)), expand)
         x = jax.nn.relu(y + (x if block.shortcut is None else convolved(x, block.shortcut)))
-    logits = jnp.mean(x, (1, 2)) @ w["logits/kernel"] + w["logits/bias"]
+    logits = jnp.mean(x, (1, 2)) @ w["logits/kernel"].astype(x.dtype) + w["logits/bias"].astype(x.dtype)
+    logits = logits.astype(jnp.float32)
     picked = jnp.take_along_axis(logits, labels[:, None], -1)[:, 0]
     return jnp.mean(jax.nn.logsumexp(logits, -1) - picked), (means, variances)
