@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, cast
 
 import tensorflow as tf
 
-from meshtf.backends._running_on_pjrt import running_on_pjrt
+from meshtf.backends._running_on_pjrt import CoreMemory, running_on_pjrt
 from meshtf.dimension import ShapeLike
 from meshtf.layout import LayoutLike
 from meshtf.lowering.emit.xla.hlo import hlo_of
 from meshtf.lowering.emit.xla.pjrt_program import PjrtProgram
+from meshtf.lowering.report.memory.what_fits import MemoryCount
 from meshtf.mesh_impl.device_names import process_of
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions, checked_mesh
 from meshtf.mesh_impl.pjrt.buffers import BufferSlices
@@ -45,6 +46,11 @@ class PjrtMeshImpl(abc.ABC):
     @abc.abstractmethod
     def float32_products(self) -> str:
         """The arithmetic of products of float32, in words."""
+
+    @property
+    @abc.abstractmethod
+    def _memory_count(self) -> MemoryCount:
+        """The way to count the memory that a program needs."""
 
     @property
     def size(self) -> int:
@@ -122,13 +128,17 @@ class PjrtMeshImpl(abc.ABC):
 
         Only one thread may start a program at a time, since the collectives of two would mix.
         """
-        return running_on_pjrt(program, plan)
+        return running_on_pjrt(program, plan, self._memory)
 
     def hlo(self, plan: Plan, program: str) -> bytes:
         """Returns the program that every core runs. Raises CompilationError if XLA cannot compile an operation."""
         if plan not in self._hlo:
             self._hlo[plan] = hlo_of(plan, program, self.options.product_precision, self.kernel_platform)
         return self._hlo[plan]
+
+    def _memory(self) -> CoreMemory:
+        """The memory of this process's cores, as it is now."""
+        return CoreMemory(self._memory_count, self._cores.memory_bytes, self._cores.used_bytes)
 
     @functools.cached_property
     def _cores(self) -> Cores:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from meshtf.errors import CompilationError, DeviceError, ExecutionError, ProcessLostError
 from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
-from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.memory.what_fits import MemoryCount, largest_texts, what_fits
 from meshtf.lowering.report.text_table import bytes_text
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime, step_in_progress
 from meshtf.planning.plan import Plan
@@ -19,11 +20,17 @@ Restart the process; training resumes from its last checkpoint."""
 
 _TOO_LARGE = """\
 program "{program}" takes more memory than the cores of mesh [{mesh}] have left: {fact}
-By the plan each core takes {peak} at its peak{where}. A layout that splits more, a smaller batch, micro-batches or \
-recomputation need less. A stack of layers computes again what recompute="costly", "products" or "nothing" does not \
-keep; layers in an mtf.layer_stack also make the program itself smaller. report() of the program lists what is \
-largest; for a topology of TPUs its compile() also says what would fit.
+By the plan each core takes {peak} at its peak{where}, {variables} of it for variables. The largest at that point: \
+{largest}.
+{limit}A layout that splits more, a smaller batch, micro-batches or recomputation need less. A stack of layers \
+computes again what recompute="costly", "products" or "nothing" does not keep; layers in an mtf.layer_stack also make \
+the program itself smaller. For a topology of TPUs, compile() of the program also tries layouts and recomputation.
 Restart the process; training resumes from its last checkpoint."""
+
+_LIMIT = """\
+Each core has {limit} for this process, which memory_fraction sets on GPUs, and other arrays take {others} of it. \
+{fitting}
+"""
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
@@ -31,11 +38,29 @@ _LOST = """\
 {lost}. Program "{program}" waited for it. Start all processes again; training resumes from its last checkpoint"""
 
 _LONGEST_FACT = 600
+_MOST_NAMED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreMemory:
+    """The memory of the cores of this process.
+
+    Attributes:
+      count: how to count what a program needs of it.
+      limit: the bytes that each core may hold. None if the runtime does not count them.
+      used: the bytes that a core holds now. None if the runtime does not count them.
+    """
+
+    count: MemoryCount
+    limit: int | None
+    used: int | None
 
 
 @contextlib.contextmanager
-def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
+def running_on_pjrt(program: str, plan: Plan, memory: Callable[[], CoreMemory]) -> Iterator[None]:
     """Locks the step while a program is compiled and started, and while the host waits for its results.
+
+    `memory` is asked only if there is too little.
 
     Raises:
       UsageError: if another thread is inside a step.
@@ -62,9 +87,28 @@ def running_on_pjrt(program: str, plan: Plan) -> Iterator[None]:
                 raise CompilationError(oversized(str(error), program, cores, plan)) from None
             fact = str(error).strip()[:_LONGEST_FACT]
             if fact.startswith(_OUT_OF_MEMORY):
-                peak = compiled_peak_memory(plan)
-                where = "" if peak.operation is None else f" in {peak.operation.where}"
-                needed = bytes_text(peak.total).strip()
-                text = _TOO_LARGE.format(program=program, mesh=plan.mesh_shape, fact=fact, peak=needed, where=where)
-                raise DeviceError(text) from None
+                raise DeviceError(_too_large(fact, program, plan, memory())) from None
             raise ExecutionError(_FAILED.format(program=program, mesh=plan.mesh_shape, fact=fact)) from None
+
+
+def _too_large(fact: str, program: str, plan: Plan, memory: CoreMemory) -> str:
+    peak, largest = memory.count.peak(plan), largest_texts(plan, memory.count, _MOST_NAMED)
+    limit = ""
+    if memory.limit is not None:
+        others = max((memory.used or 0) - peak.variables - peak.feeds, 0)
+        fitting = what_fits(plan, memory.count, memory.limit - others)
+        limit = _LIMIT.format(limit=_bytes(memory.limit), others=_bytes(others), fitting=fitting)
+    return _TOO_LARGE.format(
+        program=program,
+        mesh=plan.mesh_shape,
+        fact=fact,
+        peak=_bytes(peak.total),
+        where="" if peak.operation is None else f" in {peak.operation.where}",
+        variables=_bytes(peak.variables),
+        largest="; ".join(largest),
+        limit=limit,
+    )
+
+
+def _bytes(n: int) -> str:
+    return bytes_text(n).strip()

@@ -8,6 +8,7 @@ from meshtf.backends._pjrt_mesh_impl import PjrtMeshImpl
 from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.layout import LayoutLike
+from meshtf.lowering.report.memory.what_fits import BY_OPERATION, MemoryCount
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.pjrt.kinds import GPU
 from meshtf.mesh_impl.pjrt.of_this_process import accelerator
@@ -77,6 +78,10 @@ class GpuMeshImpl(PjrtMeshImpl):
     def float32_products(self) -> str:
         """The arithmetic of float32 products: "TF32" or "float32". Only GPUs since Ampere have TF32."""
         return _PRODUCTS[self.options.product_precision or "default"] if self.kernel_platform else "float32"
+
+    @property
+    def _memory_count(self) -> MemoryCount:
+        return BY_OPERATION
 
     def _find_cores(self) -> Cores:
         found = accelerator(GPU, self.size, self.options.memory_fraction)

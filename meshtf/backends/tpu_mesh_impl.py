@@ -10,6 +10,7 @@ from meshtf.call_sites import says_where
 from meshtf.dimension import ShapeLike
 from meshtf.errors import DeviceError
 from meshtf.layout import LayoutLike
+from meshtf.lowering.report.memory.what_fits import AS_FUSED, MemoryCount
 from meshtf.mesh_impl.mesh_options import MeshOptionKeywords, MeshOptions
 from meshtf.mesh_impl.pjrt.kinds import TPU
 from meshtf.mesh_impl.pjrt.of_this_process import accelerator
@@ -82,6 +83,10 @@ class TpuMeshImpl(PjrtMeshImpl):
     def float32_products(self) -> str:
         """The arithmetic of float32 products. On a virtual TPU it is float32."""
         return "float32" if self.torus is None else _PRODUCTS[self.options.product_precision or "default"]
+
+    @property
+    def _memory_count(self) -> MemoryCount:
+        return AS_FUSED
 
     def _find_cores(self) -> Cores:
         found = accelerator(TPU, self.size)

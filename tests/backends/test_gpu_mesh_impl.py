@@ -84,6 +84,29 @@ def test_the_arithmetic_is_one_that_the_gpu_has(
     assert mtf.GpuMeshImpl("rows:1", "", product_precision="highest").float32_products == "float32"
 
 
+def test_a_gpu_without_memory_for_a_step_says_which_batch_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Virtual GPUs count no memory, so the counts of one of 105 GiB are given. A step of 3 PiB does run out of it."""
+    counts = {"bytes_limit": 105 << 30, "bytes_in_use": 5 << 30}
+    monkeypatch.setattr(Cores, "_counted", lambda _, what: [counts[what]])
+
+    def sorted_pairs(x: mtf.Tensor) -> mtf.Tensor:
+        return mtf.reduce_sum(mtf.sort(mtf.broadcast(x, f"{x.shape} other:65536 third:65536"), "third"))
+
+    mesh_impl = mtf.GpuMeshImpl("rows:1", "", check_memory=False)
+    step = mtf.function(sorted_pairs, mesh_impl, {"x": mtf.TensorSpec("batch:65536")})
+    with pytest.raises(DeviceError) as raised:
+        step(np.zeros([65536], np.float32))
+    lines = str(raised.value).splitlines()
+    assert "takes more memory than the cores of mesh [rows:1] have left: RESOURCE_EXHAUSTED" in lines[0]
+    assert "The largest at that point: 1.0 PiB broadcast [batch:65536 other:65536 third:65536] float32; " in lines[1]
+    assert lines[2] == (
+        "Each core has 105.0 GiB for this process, which memory_fraction sets on GPUs, and other arrays take 5.0 GiB "
+        'of it. By an estimate from the plan, "batch" of at most 2 instead of 65,536 would fit, with 96.0 GiB a core.'
+    )
+    assert "mtf.layer_stack" in lines[3]
+    assert lines[4].startswith("Restart the process;")
+
+
 def test_what_is_refused() -> None:
     text = r"mesh \[rows:16\] has 16 cores, and 8 virtual GPUs are there; make the mesh smaller, or mtf\.virtual_gpus"
     with pytest.raises(DeviceError, match=text):

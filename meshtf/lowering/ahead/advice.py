@@ -8,6 +8,7 @@ import itertools
 from meshtf.lowering.ahead.changes import Change, PlanWith
 from meshtf.lowering.report.accounting import stored_variables
 from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
+from meshtf.lowering.report.memory.what_fits import AS_FUSED, fitting_batch
 from meshtf.planning.plan import Plan
 
 _GIB = 2**30
@@ -32,6 +33,7 @@ def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) ->
     """The changes that let a program fit into the available memory, each with the memory that it would need then.
 
     It tries layouts of variables, then layers that keep less for the gradient, and both together if neither alone fits.
+    Smaller batches are estimated from the plan.
 
     Args:
       plan: the program's plan.
@@ -48,6 +50,9 @@ def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) ->
         both = [Change(x.parameter_layout, recomputing[-1].layers_keep) for x in layouts]
         fitting = [change for change in both if needed[change] <= available]
     words = [f"{change} ({_gib(needed[change])})" for change in fitting]
+    batch = fitting_batch(plan, AS_FUSED, available) if peak > available else None
+    if batch is not None and batch.fits:
+        words.append(f'"{batch.name}" of at most {batch.size:,} instead of {batch.now:,} ({_gib(batch.needed)})')
     rest = available - (peak - activations)
     if 0 < rest < activations:
         words.append(f"{-(-activations // rest)} micro-batches, if each takes its part of the activations")

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from meshtf.lowering.ahead.advice import advice
 from meshtf.lowering.ahead.changes import PlanWith
-from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory
 from meshtf.lowering.report.memory.peak_memory import working_memory
+from meshtf.lowering.report.memory.what_fits import AS_FUSED, largest_texts
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 from meshtf.planning.plan import Plan
 
@@ -55,8 +56,7 @@ def refused_by_compiler(
 def too_large(text: str, program: str, plan: Plan, topology: TpuTopology, plan_with: PlanWith) -> str:
     """The message of a DeviceError, of a program that takes more memory than a core has."""
     peak, working, available = compiled_peak_memory(plan), working_memory(plan), topology.generation.memory_bytes
-    at_peak = largest_at_compiled_peak(plan, _MOST_NAMED)
-    largest = [f"  {_gib(v.slice_bytes)}  {name}: {v.layout.to_string(v.shape)}" for v, name in at_peak]
+    largest = [f"  {text}" for text in largest_texts(plan, AS_FUSED, _MOST_NAMED)]
     # Activations are counted kernel by kernel, so they are limited to what the compiled program has.
     activations = min(working.activations, peak.total - peak.variables - peak.feeds)
     return _TOO_LARGE.format(
@@ -73,7 +73,3 @@ def too_large(text: str, program: str, plan: Plan, topology: TpuTopology, plan_w
         largest="\n".join(largest),
         advice=advice(plan, activations, available, plan_with),
     )
-
-
-def _gib(n: int) -> str:
-    return f"{n / _GIB:.3g} GiB"

@@ -453,6 +453,11 @@ class Cores:
         return max(self._counted("peak_bytes_in_use"), default=None)
 
     @property
+    def used_bytes(self) -> int | None:
+        """The most bytes that a core of this process holds now. None if the runtime does not count them."""
+        return max(self._counted("bytes_in_use"), default=None)
+
+    @property
     def memory_bytes(self) -> int | None:
         """The bytes that each core of this process may hold. None if the runtime does not count them."""
         return min(self._counted("bytes_limit"), default=None)

@@ -50,7 +50,9 @@ def test_what_helps_is_said_with_what_it_needs(least: Change | None, said: str, 
     available = 2**20 if least is None else needed[least]
     text = advice(plan_with(Change()), 2**19, available, plan_with)
     listed = [f"{change} ({needed[change] / 2**30:.3g} GiB)" for change in fitting]
-    last = "either, but would need " if least is None else "; ".join(listed) + ".\nOtherwise, a larger topology, "
+    # Where both changes are needed, the weights leave no room for any batch.
+    rest = '; "batch" of at most ' if least in (SPLIT, NOTHING) else ".\nOtherwise, a larger topology, "
+    last = "either, but would need " if least is None else "; ".join(listed) + rest
     assert text.startswith(f"By the plan {said}")
     assert last in text
 

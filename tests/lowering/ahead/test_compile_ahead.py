@@ -80,8 +80,18 @@ def test_more_memory_than_a_core_has(tmp_path: Path) -> None:
         assert "By the plan a core takes " in message
         assert f", at {__file__}:" in message.split("By the plan")[1]
         assert "The largest at that point:" in message
-        assert "layer: (iterations):10 batch:1048576/rows d_model:512" in message.split("The largest at that point:")[1]
+        largest = message.split("The largest at that point:")[1]
+        assert "10.0 GiB layer [(iterations):10 batch:1048576/rows d_model:512] float32" in largest
         assert 'these would fit: recompute="nothing" in every mtf.layer_stack and mtf.scan (10.1 GiB)' in message
+        assert '; "batch" of at most 822,096 instead of 1,048,576 (15.7 GiB); ' in message
+
+
+@pytest.mark.long
+def test_the_batch_that_is_named_compiles_and_a_larger_one_does_not() -> None:
+    memory = of_layers(822_096).compile("v5e:2x4").memory
+    assert memory.peak < memory.available
+    with pytest.raises(DeviceError, match="does not fit v5e:2x4"):
+        of_layers(904_304).compile("v5e:2x4")
 
 
 @pytest.mark.long

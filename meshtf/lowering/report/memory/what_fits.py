@@ -1,0 +1,205 @@
+"""Says what is largest in the memory of a program that does not fit, and what would fit, by its plan alone.
+
+Nothing is traced again. A larger or smaller batch is estimated from the plan: values with the batch's dimension take
+proportionally more or less, and all others stay as they are.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from meshtf.dimension import Dimension, Shape
+from meshtf.garbage_collection import garbage_collection_paused
+from meshtf.lowering.report.accounting import stored_variables
+from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
+from meshtf.lowering.report.memory.peak_memory import PeakMemory, largest_at_peak, peak_memory
+from meshtf.lowering.report.text_table import bytes_text
+from meshtf.planning.plan import (
+    AssignVariable,
+    Branch,
+    Carried,
+    Check,
+    Collective,
+    Compute,
+    Condition,
+    Feed,
+    Finding,
+    Loop,
+    Plan,
+    ReadVariable,
+    Sliced,
+    Stacked,
+    Value,
+    walk,
+)
+
+_WITH_VALUES = (
+    *(Value, AssignVariable, Branch, Collective, Compute, Feed, Loop, ReadVariable),
+    *(Carried, Check, Condition, Finding, Sliced, Stacked),
+)
+"""The parts of a plan that have sizes, or have other parts that do."""
+
+_NOT_COUNTED = """\
+By the plan it would fit. The plan does not count scratch memory of kernels, gaps between arrays, and inputs of steps \
+that are started ahead."""
+
+_FITS = """\
+By an estimate from the plan, "{name}" of at most {size:,} instead of {now:,} would fit, with {needed} a core."""
+
+_FITS_WITH_NONE = """\
+By an estimate from the plan, not even "{name}" of {size:,} instead of {now:,} would fit, with {needed} a core."""
+
+_VARIABLES = """\
+The variables alone do not fit. {split} A layout or parameter_layout that splits them more, a narrower slice_dtype, or \
+an optimizer with fewer slots needs less."""
+
+_SPLIT = """\
+Each counted once, {what} take {whole}: split evenly, they need at least {least:,} cores with as much left, and the \
+mesh has {cores:,}."""
+
+
+class MemoryCount(NamedTuple):
+    """A way to count a program's memory: `peak_memory` and `largest_at_peak`, or the same for XLA's fusion on TPUs."""
+
+    peak: Callable[[Plan], PeakMemory]
+    largest: Callable[[Plan, int], list[tuple[Value, str]]]
+
+
+BY_OPERATION = MemoryCount(peak_memory, largest_at_peak)
+AS_FUSED = MemoryCount(compiled_peak_memory, largest_at_compiled_peak)
+
+
+def largest_texts(plan: Plan, count: MemoryCount, number: int) -> list[str]:
+    """Returns texts about the largest values at the peak: bytes of a core, name, named shape with its split, dtype."""
+    largest = count.largest(plan, number)
+    return [f"{_bytes(v.slice_bytes)} {name} [{v.layout.to_string(v.shape)}] {v.dtype.name}" for v, name in largest]
+
+
+@garbage_collection_paused()
+def what_fits(plan: Plan, count: MemoryCount, available: int) -> str:
+    """Returns a sentence about what would fit into the available bytes of a core, by the plan."""
+    peak = count.peak(plan)
+    if peak.total <= available:
+        return _NOT_COUNTED
+    if peak.variables > available:
+        return _VARIABLES.format(split=_split("they", stored_variables(plan).values(), plan, available))
+    batch = fitting_batch(plan, count, available)
+    if batch is not None:
+        return str(batch)
+    values = [value for value, _ in count.largest(plan, len(plan.instructions))]
+    return _split("the values at that point", values, plan, available)
+
+
+def _split(what: str, values: Iterable[Value], plan: Plan, available: int) -> str:
+    whole = sum(v.shape.size * v.dtype.size for v in values)
+    least = -(-whole // max(available, 1))
+    return _SPLIT.format(what=what, whole=_bytes(whole), least=least, cores=plan.mesh_shape.size)
+
+
+@dataclasses.dataclass(frozen=True)
+class FittingBatch:
+    """The largest batch below the present one with which a plan fits, or the smallest batch if it fits with none.
+
+    name: its dimension. size, now: the sizes of this batch and of the present one. needed: bytes of a core with it.
+    fits: whether they are there.
+    """
+
+    name: str
+    size: int
+    now: int
+    needed: int
+    fits: bool
+
+    def __str__(self) -> str:
+        text = _FITS if self.fits else _FITS_WITH_NONE
+        return text.format(name=self.name, size=self.size, now=self.now, needed=_bytes(self.needed))
+
+
+def fitting_batch(plan: Plan, count: MemoryCount, available: int) -> FittingBatch | None:
+    """Returns the batch that fits into the available bytes of a core, or None if there is no batch, or no smaller one.
+
+    The batch is the first dimension that all fed arrays have and no variable has. Its sizes are multiples of what the
+    plan divides it by, for cores and micro-batches. The bytes are an estimate, since values that were made of the batch
+    under another name are counted in full.
+    """
+    batch = _batch(plan)
+    if batch is None:
+        return None
+    step = _divisor(plan, batch)
+    sizes = range(step, batch.size, step)
+    if not sizes:
+        return None
+
+    @functools.cache
+    def needed(size: int) -> int:
+        return count.peak(resized(plan, batch, size)).total
+
+    size = sizes[max(bisect.bisect_right(sizes, available, key=needed) - 1, 0)]
+    return FittingBatch(batch.name, size, batch.size, needed(size), needed(size) <= available)
+
+
+def _batch(plan: Plan) -> Dimension | None:
+    fed = [f.output.shape for f in plan.feeds if f.output.shape.ndims]
+    kept = {dim.name for value in stored_variables(plan).values() for dim in value.shape}
+    shared = (dim for dim in fed[0] if dim.name not in kept and all(dim in shape for shape in fed)) if fed else ()
+    return next(iter(shared), None)
+
+
+def _divisor(plan: Plan, batch: Dimension) -> int:
+    """Returns the number of which a new size must be a multiple, so that all slices have whole sizes."""
+    slices = {
+        n
+        for i, _ in walk(plan.instructions)
+        for v in i.outputs
+        for dim, n in zip(v.shape, v.slice_shape, strict=True)
+        if _contains(dim, batch) and n and dim.size % n == 0
+    }
+    return math.lcm(*(batch.size // math.gcd(batch.size, n) for n in slices))
+
+
+def _contains(dim: Dimension, batch: Dimension) -> bool:
+    """Whether it is the batch, or a part of it, or combined with others, as `batch*length`."""
+    return batch.name in dim.name.split("*")
+
+
+def resized(plan: Plan, batch: Dimension, size: int) -> Plan:
+    """Returns the plan with another size of the batch, for counting. Its local work still has the old size."""
+    done: dict[Any, Any] = {}
+
+    def scaled(dim: Dimension, n: int) -> int:
+        return -(-n * size // batch.size) if _contains(dim, batch) else n
+
+    def of_value(value: Value) -> Value:
+        dims = [Dimension(dim.name, scaled(dim, dim.size)) for dim in value.shape]
+        slice_shape = tuple(scaled(dim, n) for dim, n in zip(value.shape, value.slice_shape, strict=True))
+        return dataclasses.replace(value, shape=Shape(dims), slice_shape=slice_shape)
+
+    def changed(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(changed, x))
+        if not isinstance(x, _WITH_VALUES):
+            return x
+        if x not in done:
+            done[x] = of_value(x) if isinstance(x, Value) else _with_fields(x, changed)
+        return done[x]
+
+    return dataclasses.replace(
+        plan,
+        instructions=changed(plan.instructions),
+        fetches=changed(plan.fetches),
+        checks=changed(plan.checks),
+        awaited={changed(i): changed(other) for i, other in plan.awaited.items()},
+    )
+
+
+def _with_fields(x: Any, changed: Callable[[Any], Any]) -> Any:
+    return dataclasses.replace(x, **{f.name: changed(getattr(x, f.name)) for f in dataclasses.fields(x)})
+
+
+def _bytes(n: int) -> str:
+    return bytes_text(n).strip()
