@@ -19,6 +19,7 @@ from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.decoding_flags import decoding_of
 from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
 from meshtf.bin.shared.output_file import check_overwrites_no_configuration, check_overwrites_no_input
+from meshtf.bin.shared.peak_memory import say_peak_memory
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import SaveError, counted
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
@@ -190,6 +191,7 @@ def write_results(
             _say(f"{counted(count, 'token')} in {seconds:.1f} s, compiling included")
             if work.drafted is not None:
                 _say(str(work.drafted))
+    say_peak_memory(_say, work.programs)
     return ExitStatus.DONE
 
 

@@ -16,6 +16,7 @@ from meshtf.bin.shared.cluster import wants_cluster
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
 from meshtf.bin.shared.output_file import check_overwrites_no_configuration, check_overwrites_no_input
+from meshtf.bin.shared.peak_memory import say_peak_memory
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read, configuration_errors
@@ -81,7 +82,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         if values.questions
         else functools.partial(talk, model, texts, toolset)
     )
-    return functools.partial(write_results, work, output)
+    return functools.partial(write_results, work, output, model)
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -103,11 +104,14 @@ def toolset_of(values: flags.FlagValues) -> Toolset | None:
 
 
 def write_results(
-    work: Callable[[Output], None], open_one: Callable[[], contextlib.AbstractContextManager[Output]]
+    work: Callable[[Output], None],
+    open_one: Callable[[], contextlib.AbstractContextManager[Output]],
+    model: DialogModel,
 ) -> int:
-    """Runs the work with an open output."""
+    """Runs the work, which is the model's, with an open output."""
     with open_one() as output:
         work(output)
+    say_peak_memory(_say, model.programs)
     return ExitStatus.DONE
 
 

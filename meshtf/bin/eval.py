@@ -12,6 +12,7 @@ from absl import flags
 
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
+from meshtf.bin.shared.peak_memory import say_peak_memory
 from meshtf.bin.shared.run_program import run_program
 from meshtf.files.unlinked_file import append_to_file
 from meshtf.train.configuration import check_every_binding_is_read
@@ -74,6 +75,7 @@ def write_evaluation(
     }
     if Agreement.of_this_process().is_leader:
         append_evaluation(folder, line)
+    say_peak_memory(print, [evaluator.step])
     evaluation.check()
     return ExitStatus.DONE
 

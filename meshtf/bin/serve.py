@@ -20,6 +20,7 @@ from absl import flags
 from meshtf.bin.shared.cluster import wants_cluster
 from meshtf.bin.shared.configuration_flags import mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
+from meshtf.bin.shared.peak_memory import say_peak_memory
 from meshtf.bin.shared.run_program import run_program
 from meshtf.cluster.environments import addresses_from
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -132,7 +133,10 @@ def _served(model: ServedModel, engine: ModelEngine, options: ServerOptions, bou
     if not options.is_loopback and options.token is None:
         print(_OPEN.format(program=PROGRAM, host=options.host), file=sys.stderr, flush=True)
     print(f"{model.name} is at {server.address}", file=sys.stderr, flush=True)
-    return ExitStatus.DONE if server.run() else ExitStatus.FAILED
+    if not server.run():
+        return ExitStatus.FAILED
+    say_peak_memory(functools.partial(print, file=sys.stderr, flush=True), engine.programs.programs)
+    return ExitStatus.DONE
 
 
 def follow(programs: EnginePrograms) -> int:

@@ -16,11 +16,11 @@ from meshtf.bin.layouts.chosen_layout import check_no_search_flags, read_with_la
 from meshtf.bin.shared.cluster import is_left_to_process_0, wants_cluster
 from meshtf.bin.shared.configuration_flags import gin_files, mesh_bindings
 from meshtf.bin.shared.mesh import mesh_for
+from meshtf.bin.shared.peak_memory import say_peak_memory
 from meshtf.bin.shared.run_program import run_program
 from meshtf.errors import counted
 from meshtf.files.remote.remote_folder import RemoteFolder
 from meshtf.files.replaced_file import replace_file
-from meshtf.lowering.report.text_table import bytes_text
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
 from meshtf.train.decoding.options import keep_decoding
 from meshtf.train.dry_run import dry_run
@@ -175,10 +175,7 @@ def train(trainer: Trainer, folder: RunFolder, start: Start) -> int:
     console.print(summary_table(training_run.metrics, title, console.width))
     print(f"variables:     sha256 {training_run.digest}")
     print(f"written to:    {folder.shown} ({', '.join(_written(folder.path))})")
-    peak = trainer.train_step.lowering.mesh_impl.peak_bytes
-    if peak is not None:
-        own_count, planned = map(bytes_text, (peak, trainer.train_step.report().memory.peak))
-        print(f"peak memory:   {own_count.strip()} on a core by its own count, {planned.strip()} by the plan")
+    say_peak_memory(print, trainer.programs)
     if training_run.evaluation_times.seconds:
         print(f"evaluation:    {training_run.evaluation_times}")
     print(f"held out:      {evaluation}")

@@ -82,6 +82,11 @@ class EnginePrograms:
         """Whether other processes run the same programs."""
         return self._send is not None
 
+    @property
+    def programs(self) -> Sequence[mtf.Function]:
+        """All programs."""
+        return list(self._programs.values())
+
     def inputs(self, name: str) -> dict[str, np.ndarray]:
         """Returns inputs with which a program reads no tokens.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import meshtf as mtf
 from meshtf.bin import decode
 from meshtf.testing import FUNCTION_TERMS, assert_close
 from meshtf_programs.exit_status import ExitStatus
@@ -18,6 +19,8 @@ from tests.train.decoding.small_run import LENGTH, write_small_run
 
 TERMS = 4 * (3 * 16 + 4 * (16 + 8 + LENGTH) + 64 + 8 * FUNCTION_TERMS) + 300
 """Roundings of a small model of one layer, and of the logits of as many tokens as there are bytes."""
+
+PEAK_MEMORY = re.compile(r"peak memory:   3\.0 GiB on a core by its own count, [\d.]+ [KM]iB by the plan")
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +64,23 @@ def test_beams_to_a_file_on_any_mesh(folder: Path, tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == ""
 
 
-def test_a_draft_changes_no_text(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A smaller model drafts, on a mesh that splits both."""
+def test_a_draft_changes_no_text(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A smaller model drafts, on a mesh that splits both, and whose cores count their memory."""
     (tmp_path / "draft").mkdir()
     write_small_run(tmp_path / "draft", "d_model = 8", "FeedForward.d_ff = 8")
     options = (f"--model_dir={folder}", "--prompt=ab", "--prompt=", "--stop=e", "--max_new_tokens=8")
     assert status_of(*options) == ExitStatus.DONE
     expected = capsys.readouterr().out
+    monkeypatch.setattr(mtf.SpmdMeshImpl, "peak_bytes", 3 << 30)
     draft = (f"--draft={tmp_path / 'draft'}", "--draft_tokens=2", "--mesh_shape=rows:2", "--layout=heads:rows")
     assert status_of(*options, *draft) == ExitStatus.DONE
     captured = capsys.readouterr()
     assert captured.out == expected
     assert f"drafting 2 tokens at a time with step 3 of {tmp_path / 'draft'}" in captured.err
     assert re.search(r"\d\.\d\d tokens for each step of the model, which accepted \d+ of \d+ drafted", captured.err)
+    assert PEAK_MEMORY.fullmatch(captured.err.splitlines()[-1])
 
 
 def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path) -> None:
@@ -93,7 +100,11 @@ def test_two_processes_write_what_one_writes(folder: Path, tmp_path: Path) -> No
     assert "tokens in" not in other.stderr
 
 
-def test_scores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On cores that count their memory."""
+    monkeypatch.setattr(mtf.SpmdMeshImpl, "peak_bytes", 3 << 30)
     (tmp_path / "lines").write_text("abc\nde\n")
     arguments = (f"--model_dir={folder}", "--score", f"--prompt_file={tmp_path / 'lines'}", "--format=jsonl")
     assert status_of(*arguments) == ExitStatus.DONE
@@ -101,6 +112,7 @@ def test_scores(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     results = [json.loads(line) for line in captured.out.splitlines()]
     assert [(r["text"], r["num_tokens"], r["num_bytes"]) for r in results] == [("abc", 3, 3), ("de", 2, 2)]
     assert f"together: log-likelihood {sum(r['log_likelihood'] for r in results):.4f}, perplexity" in captured.err
+    assert PEAK_MEMORY.fullmatch(captured.err.splitlines()[-1])
 
 
 def test_scoring_goes_on_where_it_was_broken_off(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import resource
 import shutil
 from pathlib import Path
 
 import pytest
 
+import meshtf as mtf
 from meshtf.bin import eval as evaluation
 from meshtf.bin import train
 from meshtf.testing import FUNCTION_TERMS, assert_close
@@ -72,9 +74,15 @@ def test_averages_of_the_weights(folder: Path) -> None:
     assert [e["weights"] for e in (average, first_average, first, last)] == ["average", "average", "trained", "trained"]
 
 
-def test_an_earlier_checkpoint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_earlier_checkpoint(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On cores that count their memory."""
+    monkeypatch.setattr(mtf.SpmdMeshImpl, "peak_bytes", 3 << 30)
     assert status_of(f"--model_dir={folder}", "--step=1") == ExitStatus.DONE
-    assert f"evaluating step 1 of {folder}: handwritten digits" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"evaluating step 1 of {folder}: handwritten digits" in out
+    assert re.search(r"^peak memory:   3\.0 GiB on a core by its own count, [\d.]+ KiB by the plan$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import threading
 import time
@@ -22,6 +23,16 @@ from tests.own_ports import own_ports
 from tests.train.decoding.small_run import write_small_run
 
 PATIENCE = 300.0
+
+ON_CORES_THAT_COUNT = """
+import sys
+
+import meshtf as mtf
+from meshtf.bin import serve
+
+mtf.SpmdMeshImpl.peak_bytes = 3 << 30
+sys.exit(serve.main(sys.argv))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +93,11 @@ def decoded(
 def test_one_program_answers_as_decode_does_and_ends_by_a_signal(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While others run beside it, and behind wrong requests. SIGTERM lets the last one end."""
+    """While others run beside it, and behind wrong requests. SIGTERM lets the last one end. Its cores count memory."""
     (port,) = own_ports(1)
     (tmp_path / "token").write_text("secret\n")
     options = [f"--port={port}", f"--token_file={tmp_path / 'token'}", "--num_rows=4", "--num_lengths=1", "--name=tiny"]
-    process = FreshProcess(["-m", "meshtf.bin.serve", str(folder), *options])
+    process = FreshProcess(["-c", ON_CORES_THAT_COUNT, str(folder), *options])
     try:
         headers = {"Authorization": "Bearer secret"}
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=PATIENCE) as client:
@@ -107,6 +118,8 @@ def test_one_program_answers_as_decode_does_and_ends_by_a_signal(
     assert f"serving step 3 of {folder}" in done.stderr
     assert f"tiny is at http://127.0.0.1:{port}" in done.stderr
     assert "SIGTERM: no more requests are taken" in done.stderr
+    said = r"peak memory:   3\.0 GiB on a core by its own count, [\d.]+ KiB by the plan"
+    assert re.fullmatch(said, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
 
 

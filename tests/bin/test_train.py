@@ -17,6 +17,7 @@ import gin
 import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as ShownEvents
 
+import meshtf as mtf
 from meshtf.bin import eval as evaluation
 from meshtf.bin import train
 from meshtf.errors import CollectiveError, NonFiniteError, SaveError
@@ -198,7 +199,10 @@ def status_of(*arguments: str) -> int:
     return train.main(["meshtf-train", *arguments])
 
 
-def test_a_layout_that_was_found_is_kept_by_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_layout_that_was_found_is_kept_by_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time on cores that count their memory."""
     folder = RunFolder(tmp_path / "run")
     command = (DIGITS, "--layout=auto", "--mesh_shape=rows:2", *TINY[2:], f"--model_dir={folder.path}")
     search = ("--machine=v5e", "--search_operations=300")
@@ -208,10 +212,15 @@ def test_a_layout_that_was_found_is_kept_by_the_run(tmp_path: Path, capsys: pyte
     assert "it reached its limit of 300 planned operations, " in out
     (layout,) = re.findall(r"Training.layout = '.*'", folder.operative_config.read_text())
     assert "auto" not in layout
+    assert "peak memory: " not in out.partition("held out: ")[0].partition("variables: ")[2]
+    monkeypatch.setattr(mtf.SpmdMeshImpl, "peak_bytes", 3 << 30)
     assert status_of(*command, "--gin_param=Training.num_steps=3") == 0
     text = capsys.readouterr().out
     assert f"as the run has chosen it, Training.mesh_shape = 'rows:2'; {layout}" in text
     assert "resumed:       from step 2" in text
+    assert re.search(
+        r"^peak memory:   3\.0 GiB on a core by its own count, [\d.]+ KiB by the plan$", text, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+import meshtf as mtf
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.train.decoding.drafts.draft_counts import DraftCounts
@@ -82,6 +83,11 @@ class ContinuedTexts:
             return
         make = generation_program if decoding.constraint is None else ConstrainedProgram
         self.program = make(training, mesh_impl, self._sizes, decoding, kept)
+
+    @property
+    def programs(self) -> Sequence[mtf.Function]:
+        """The programs that continue texts."""
+        return self.program.programs if isinstance(self.program, ConstrainedProgram) else [self.program]
 
     @property
     def has_encoder(self) -> bool:
@@ -220,6 +226,11 @@ class ScoredTexts:
         self._sizes = fitting_sizes(extent, greatest, mesh_impl.shape.size, decoding.batch_size)
         self.forward = scoring_program(training, mesh_impl, self._sizes)
         self._first_predicted = 0 if predicts_first_token(training.model) else 1
+
+    @property
+    def programs(self) -> Sequence[mtf.Function]:
+        """The program that scores texts."""
+        return [self.forward]
 
     def _encoded(self) -> Iterator[EncodedText]:
         return encoded_for_scoring(self._texts, self._vocabulary, self._limits)

@@ -86,6 +86,11 @@ class DialogModel:
         decoding = Decoding(method=GREEDY, stop_ids=(self._stop,))
         self._greedy = generation_program(training, mesh_impl, sizes, decoding, self.forward.variables)
 
+    @property
+    def programs(self) -> Sequence[mtf.Function]:
+        """The programs that continue dialogs."""
+        return [self._candidates, self._greedy]
+
     def restore(self, folder: RunFolder, step: int | None = None, weights: Weights | str = Weights.TRAINED) -> int:
         """Restores the model from a checkpoint. Returns its step."""
         return folder.restore(self.forward, step=step, weights=weights)

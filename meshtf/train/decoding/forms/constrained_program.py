@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,11 @@ class ConstrainedProgram:
     def variables(self) -> mtf.VariableStore:
         """The variables of both programs."""
         return self._step.variables
+
+    @property
+    def programs(self) -> Sequence[mtf.Function]:
+        """The program that reads prompts, and the one that chooses tokens."""
+        return [self._fill, self._step]
 
     def initialize(self) -> None:
         """Initializes the variables that have no values."""

@@ -43,6 +43,7 @@ def work_of(
 
 def test_greedy_tokens_are_the_likeliest_of_those_that_are_allowed(run: tuple[RunFolder, Training]) -> None:
     work = work_of(run, regex="[ab]{2}[0-9]")
+    assert [program.name for program in work.programs] == ["fill", "generate"]
     for prompt, (found,) in zip(PROMPTS, work, strict=True):
         assert re.fullmatch("[ab]{2}[0-9]", found.text)
         assert found.is_stopped
