@@ -28,9 +28,7 @@ the program itself smaller. For a topology of TPUs, compile() of the program als
 Restart the process; training resumes from its last checkpoint."""
 
 _LIMIT = """\
-Each core has {limit} for this process, which memory_fraction sets on GPUs, and other arrays take {others} of it. \
-{fitting}
-"""
+Each core has {limit} for this process, which memory_fraction sets on GPUs, and other arrays take {others} of it."""
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
@@ -97,7 +95,7 @@ def _too_large(fact: str, program: str, plan: Plan, memory: CoreMemory) -> str:
     if memory.limit is not None:
         others = max((memory.used or 0) - peak.variables - peak.feeds, 0)
         fitting = what_fits(plan, memory.count, memory.limit - others)
-        limit = _LIMIT.format(limit=_bytes(memory.limit), others=_bytes(others), fitting=fitting)
+        limit = f"{_LIMIT.format(limit=_bytes(memory.limit), others=_bytes(others))} {fitting}".rstrip() + "\n"
     return _TOO_LARGE.format(
         program=program,
         mesh=plan.mesh_shape,

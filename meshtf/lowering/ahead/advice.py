@@ -51,7 +51,7 @@ def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) ->
         fitting = [change for change in both if needed[change] <= available]
     words = [f"{change} ({_gib(needed[change])})" for change in fitting]
     batch = fitting_batch(plan, AS_FUSED, available) if peak > available else None
-    if batch is not None and batch.fits:
+    if batch is not None:
         words.append(f'"{batch.name}" of at most {batch.size:,} instead of {batch.now:,} ({_gib(batch.needed)})')
     rest = available - (peak - activations)
     if 0 < rest < activations:

@@ -19,6 +19,7 @@ from meshtf.lowering.report.accounting import stored_variables
 from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
 from meshtf.lowering.report.memory.peak_memory import PeakMemory, largest_at_peak, peak_memory
 from meshtf.lowering.report.text_table import bytes_text
+from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning.plan import (
     AssignVariable,
     Branch,
@@ -51,9 +52,6 @@ that are started ahead."""
 _FITS = """\
 By an estimate from the plan, "{name}" of at most {size:,} instead of {now:,} would fit, with {needed} a core."""
 
-_FITS_WITH_NONE = """\
-By an estimate from the plan, not even "{name}" of {size:,} instead of {now:,} would fit, with {needed} a core."""
-
 _VARIABLES = """\
 The variables alone do not fit. {split} A layout or parameter_layout that splits them more, a narrower slice_dtype, or \
 an optimizer with fewer slots needs less."""
@@ -82,7 +80,10 @@ def largest_texts(plan: Plan, count: MemoryCount, number: int) -> list[str]:
 
 @garbage_collection_paused()
 def what_fits(plan: Plan, count: MemoryCount, available: int) -> str:
-    """Returns a sentence about what would fit into the available bytes of a core, by the plan."""
+    """Returns a sentence about what would fit into the available bytes of a core, by the plan.
+
+    It is empty if the plan says nothing about that.
+    """
     peak = count.peak(plan)
     if peak.total <= available:
         return _NOT_COUNTED
@@ -98,53 +99,52 @@ def what_fits(plan: Plan, count: MemoryCount, available: int) -> str:
 def _split(what: str, values: Iterable[Value], plan: Plan, available: int) -> str:
     whole = sum(v.shape.size * v.dtype.size for v in values)
     least = -(-whole // max(available, 1))
+    if least < 2:
+        return ""
     return _SPLIT.format(what=what, whole=_bytes(whole), least=least, cores=plan.mesh_shape.size)
 
 
 @dataclasses.dataclass(frozen=True)
 class FittingBatch:
-    """The largest batch below the present one with which a plan fits, or the smallest batch if it fits with none.
+    """A batch with which a plan fits.
 
     name: its dimension. size, now: the sizes of this batch and of the present one. needed: bytes of a core with it.
-    fits: whether they are there.
     """
 
     name: str
     size: int
     now: int
     needed: int
-    fits: bool
 
     def __str__(self) -> str:
-        text = _FITS if self.fits else _FITS_WITH_NONE
-        return text.format(name=self.name, size=self.size, now=self.now, needed=_bytes(self.needed))
+        return _FITS.format(name=self.name, size=self.size, now=self.now, needed=_bytes(self.needed))
 
 
 def fitting_batch(plan: Plan, count: MemoryCount, available: int) -> FittingBatch | None:
-    """Returns the batch that fits into the available bytes of a core, or None if there is no batch, or no smaller one.
+    """Returns the largest batch below the present one that fits into the available bytes of a core. None if no one is
+    known.
 
     The batch is the first dimension that all fed arrays have and no variable has. Its sizes are multiples of what the
-    plan divides it by, for cores and micro-batches. The bytes are an estimate, since values that were made of the batch
-    under another name are counted in full.
+    plan divides it by, for cores and micro-batches. The bytes are an estimate: values that were made of the batch under
+    another name are counted in full, so a larger batch may fit too.
     """
     batch = _batch(plan)
     if batch is None:
         return None
     step = _divisor(plan, batch)
     sizes = range(step, batch.size, step)
-    if not sizes:
-        return None
 
     @functools.cache
     def needed(size: int) -> int:
         return count.peak(resized(plan, batch, size)).total
 
-    size = sizes[max(bisect.bisect_right(sizes, available, key=needed) - 1, 0)]
-    return FittingBatch(batch.name, size, batch.size, needed(size), needed(size) <= available)
+    number = bisect.bisect_right(sizes, available, key=needed)
+    return FittingBatch(batch.name, step * number, batch.size, needed(step * number)) if number else None
 
 
 def _batch(plan: Plan) -> Dimension | None:
-    fed = [f.output.shape for f in plan.feeds if f.output.shape.ndims]
+    inputs = (i for i in plan.feeds if isinstance(i.operation, InputOperation) and i.operation.value is None)
+    fed = [i.output.shape for i in inputs if i.output.shape.ndims]
     kept = {dim.name for value in stored_variables(plan).values() for dim in value.shape}
     shared = (dim for dim in fed[0] if dim.name not in kept and all(dim in shape for shape in fed)) if fed else ()
     return next(iter(shared), None)
