@@ -50,7 +50,7 @@ def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) ->
         both = [Change(x.parameter_layout, recomputing[-1].layers_keep) for x in layouts]
         fitting = [change for change in both if needed[change] <= available]
     words = [f"{change} ({_gib(needed[change])})" for change in fitting]
-    batch = fitting_batch(plan, AS_FUSED, available) if peak > available else None
+    batch = fitting_batch(plan, AS_FUSED.total, available) if peak > available else None
     if batch is not None:
         words.append(f'"{batch.name}" of at most {batch.size:,} instead of {batch.now:,} ({_gib(batch.needed)})')
     rest = available - (peak - activations)

@@ -50,7 +50,7 @@ By the plan it would fit. The plan does not count scratch memory of kernels, gap
 that are started ahead."""
 
 _FITS = """\
-By an estimate from the plan, "{name}" of at most {size:,} instead of {now:,} would fit, with {needed} a core."""
+By an estimate from the plan, "{name}" of at most {size:,} instead of {now:,} would fit, with {needed}{each}."""
 
 _VARIABLES = """\
 The variables alone do not fit. {split} A layout or parameter_layout that splits them more, a narrower slice_dtype, or \
@@ -66,6 +66,10 @@ class MemoryCount(NamedTuple):
 
     peak: Callable[[Plan], PeakMemory]
     largest: Callable[[Plan, int], list[tuple[Value, str]]]
+
+    def total(self, plan: Plan) -> int:
+        """Returns the bytes of a core at its peak."""
+        return self.peak(plan).total
 
 
 BY_OPERATION = MemoryCount(peak_memory, largest_at_peak)
@@ -89,9 +93,9 @@ def what_fits(plan: Plan, count: MemoryCount, available: int) -> str:
         return _NOT_COUNTED
     if peak.variables > available:
         return _VARIABLES.format(split=_split("they", stored_variables(plan).values(), plan, available))
-    batch = fitting_batch(plan, count, available)
+    batch = fitting_batch(plan, count.total, available)
     if batch is not None:
-        return str(batch)
+        return batch.text(" a core")
     values = [value for value, _ in count.largest(plan, len(plan.instructions))]
     return _split("the values at that point", values, plan, available)
 
@@ -108,7 +112,7 @@ def _split(what: str, values: Iterable[Value], plan: Plan, available: int) -> st
 class FittingBatch:
     """A batch with which a plan fits.
 
-    name: its dimension. size, now: the sizes of this batch and of the present one. needed: bytes of a core with it.
+    name: its dimension. size, now: the sizes of this batch and of the present one. needed: the bytes with it.
     """
 
     name: str
@@ -116,12 +120,13 @@ class FittingBatch:
     now: int
     needed: int
 
-    def __str__(self) -> str:
-        return _FITS.format(name=self.name, size=self.size, now=self.now, needed=_bytes(self.needed))
+    def text(self, each: str = "") -> str:
+        """Returns a sentence. `each`: words behind the bytes, such as " a core"."""
+        return _FITS.format(name=self.name, size=self.size, now=self.now, needed=_bytes(self.needed), each=each)
 
 
-def fitting_batch(plan: Plan, count: MemoryCount, available: int) -> FittingBatch | None:
-    """Returns the largest batch below the present one that fits into the available bytes of a core. None if no one is
+def fitting_batch(plan: Plan, bytes_of: Callable[[Plan], int], available: int) -> FittingBatch | None:
+    """Returns the largest batch below the present one with which the plan's bytes are available. None if no one is
     known.
 
     The batch is the first dimension that all fed arrays have and no variable has. Its sizes are multiples of what the
@@ -136,7 +141,7 @@ def fitting_batch(plan: Plan, count: MemoryCount, available: int) -> FittingBatc
 
     @functools.cache
     def needed(size: int) -> int:
-        return count.peak(resized(plan, batch, size)).total
+        return bytes_of(resized(plan, batch, size))
 
     number = bisect.bisect_right(sizes, available, key=needed)
     return FittingBatch(batch.name, step * number, batch.size, needed(step * number)) if number else None

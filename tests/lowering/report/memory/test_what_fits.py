@@ -64,7 +64,7 @@ def test_the_batch_that_is_named_fits_and_a_larger_one_does_not(
 ) -> None:
     now = program(512, mesh, layout)
     available = count.peak(now).total * 2 // 3
-    found = fitting_batch(now, count, available)
+    found = fitting_batch(now, count.total, available)
     assert found is not None
     assert (found.name, found.now, found.size % step) == ("batch", 512, 0)
     needed = [count.peak(program(size, mesh, layout)).total for size in (found.size, found.size + 8 * step)]
@@ -86,7 +86,7 @@ def micro_batches(batch: int) -> Plan:
 
 def test_a_batch_is_divided_by_cores_and_micro_batches() -> None:
     available = BY_OPERATION.peak(micro_batches(64)).total * 3 // 4
-    found = fitting_batch(micro_batches(64), BY_OPERATION, available)
+    found = fitting_batch(micro_batches(64), BY_OPERATION.total, available)
     assert found is not None
     assert found.size % 8 == 0
     assert BY_OPERATION.peak(micro_batches(found.size)).total == found.needed <= available
@@ -97,7 +97,7 @@ def test_what_is_said_where_no_batch_helps() -> None:
     plan = perceptron(512, "all:4", "batch:all")
     peak = BY_OPERATION.peak(plan)
     assert what_fits(plan, BY_OPERATION, peak.total).startswith("By the plan it would fit. The plan does not count ")
-    assert fitting_batch(plan, BY_OPERATION, peak.variables) is None
+    assert fitting_batch(plan, BY_OPERATION.total, peak.variables) is None
     assert what_fits(plan, BY_OPERATION, peak.variables).startswith("Each counted once, the values at that point take ")
     text = what_fits(plan, BY_OPERATION, peak.variables * 2 // 5)
     assert text.startswith("The variables alone do not fit. Each counted once, they take ")
@@ -107,7 +107,7 @@ def test_what_is_said_where_no_batch_helps() -> None:
 def test_without_a_batch_the_fewest_cores_are_named() -> None:
     inputs = {"x": mtf.TensorSpec("rows:8 d_in:8"), "y": mtf.TensorSpec("columns:8")}
     plan = mtf.testing.plan(lambda x, y: mtf.exp(mtf.broadcast(x, "rows:8 d_in:8 columns:8")) + y, inputs, "all:1")
-    assert fitting_batch(plan, BY_OPERATION, 2048) is None
+    assert fitting_batch(plan, BY_OPERATION.total, 2048) is None
     assert what_fits(plan, BY_OPERATION, 2048) == (
         "Each counted once, the values at that point take 4.3 KiB: split evenly, they need at least 3 cores with as "
         "much left, and the mesh has 1."
@@ -122,8 +122,8 @@ def test_values_under_another_name_are_counted_in_full() -> None:
         return mtf.testing.plan(other, {"x": mtf.TensorSpec([("batch", batch), ("d_in", 8)])}, "all:1")
 
     # At the peak there are three values of 32 bytes for each example.
-    assert fitting_batch(plan_of(64), BY_OPERATION, 64 * 32) is None
-    found = fitting_batch(plan_of(64), BY_OPERATION, 160 * 32)
+    assert fitting_batch(plan_of(64), BY_OPERATION.total, 64 * 32) is None
+    found = fitting_batch(plan_of(64), BY_OPERATION.total, 160 * 32)
     assert found is not None
     assert (found.size, found.needed) == (48, (2 * 48 + 64) * 32)
     assert BY_OPERATION.peak(plan_of(48)).total == 3 * 48 * 32
