@@ -11,11 +11,8 @@ from meshtf.contracts.hints import name_of
 from meshtf.errors import GraphError, UsageError, nearest
 from meshtf.function.tensor_spec import TensorSpec
 from meshtf.lowering.variable_store import VariableStore
+from meshtf.mesh_impl.mesh_impl import check_mesh_impl, is_mesh_impl
 from meshtf.number_checks import is_seed
-
-
-def is_mesh_impl(x: object) -> bool:
-    return hasattr(x, "layout_rules")
 
 
 def check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
@@ -30,11 +27,7 @@ def check_arguments(fn: object, mesh_impl: object, inputs: object) -> None:
             f"{name_of(fn)} needs a mesh: write mtf.function({name_of(fn)}, mesh_impl), or decorate it with "
             f"@mtf.function(mesh_impl)"
         )
-    if not is_mesh_impl(mesh_impl):
-        raise GraphError(
-            f"mesh_impl must be an mtf.SpmdMeshImpl, GpuMeshImpl, TpuMeshImpl or PlanMeshImpl, "
-            f"not {type(mesh_impl).__name__}"
-        )
+    check_mesh_impl(mesh_impl)
     if inputs is not None and not isinstance(inputs, Mapping):
         raise GraphError(f"inputs must be a dict from names to mtf.TensorSpecs, not {type(inputs).__name__}")
     for name, spec in (inputs or {}).items():

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from meshtf.annotations.tensor_annotation import TensorAnnotation
 from meshtf.call_sites import says_where
-from meshtf.function.checks import check_arguments, check_state, is_mesh_impl
+from meshtf.function.checks import check_arguments, check_state
 from meshtf.function.program import Function
 from meshtf.function.program_plans import ProgramPlans
 from meshtf.function.signature import signature_of
@@ -22,7 +22,7 @@ from meshtf.graph.platform_kernels import PlatformKernels
 from meshtf.graph.variable_dtype import VariableDType
 from meshtf.lowering.passes.pass_options import DEFAULT_PASS_OPTIONS, PassOptions
 from meshtf.lowering.variable_store import VariableStore
-from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.mesh_impl import MeshImpl, is_mesh_impl
 
 MAX_PLANS = 8
 

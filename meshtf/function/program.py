@@ -28,7 +28,7 @@ from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report.report import Report
 from meshtf.lowering.variable_store import VariableStore
 from meshtf.mesh_impl.device_names import local_cores
-from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.mesh_impl import MeshImpl, check_mesh_impl
 from meshtf.mesh_impl.tpu.topology import TpuTopology
 
 
@@ -169,6 +169,7 @@ class Function:
         """Returns the report: layouts, memory per core, every collective. You can print it or read it as data."""
         return self.lowering.report(self._fetches)
 
+    @says_where
     def on(self, mesh_impl: MeshImpl, variables: VariableStore | None = None) -> Function:
         """Returns the same program on another mesh, or under another layout. Its graph is not built again.
 
@@ -178,6 +179,7 @@ class Function:
 
         Raises:
           LayoutError: if the layout does not fit the program.
+          GraphError: if `mesh_impl` is something else.
 
         Examples:
           >>> inputs = {"x": mtf.TensorSpec("batch:4 hidden:8")}
@@ -185,6 +187,7 @@ class Function:
           >>> [step.on(mtf.PlanMeshImpl("rows:2", rule)).report().bytes_sent_per_core for rule in ("", "batch:rows")]
           [0, 4]
         """
+        check_mesh_impl(mesh_impl)
         store = VariableStore() if variables is None else variables
         return Function(dataclasses.replace(self._plans, mesh_impl=mesh_impl, store=store), self._sizes)
 

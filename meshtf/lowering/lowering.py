@@ -23,10 +23,10 @@ import tensorflow as tf
 from meshtf.axis_parts import AxisParts
 from meshtf.call_sites import says_where, user_site
 from meshtf.dimension import Shape
-from meshtf.errors import GraphError, LayoutError, LayoutWarning, MeshtfError, UsageError, nearest
+from meshtf.errors import FeedError, GraphError, LayoutError, LayoutWarning, MeshtfError, UsageError, nearest
 from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.graph.graph import Graph
-from meshtf.graph.mesh import Mesh
+from meshtf.graph.mesh import Mesh, check_mesh
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor, check_tensor
 from meshtf.lowering.ahead.changes import Change
@@ -44,7 +44,7 @@ from meshtf.lowering.passes.updates.weight_update_sharding import ShardedUpdates
 from meshtf.lowering.report.report import Report, Updates
 from meshtf.lowering.variable_store import StoreLayouts, VariableStore
 from meshtf.mesh_impl.home_device import have_one_home
-from meshtf.mesh_impl.mesh_impl import MeshImpl
+from meshtf.mesh_impl.mesh_impl import MeshImpl, check_mesh_impl
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.mesh_impl.tpu.ahead_compiler import Waiting
 from meshtf.mesh_impl.tpu.compile_cache import CompileCache
@@ -79,6 +79,7 @@ class Lowering:
     Raises:
       LayoutError: the layout does not fit the mesh or the program. It names the tensor, the dimension, the rule and the
         line.
+      GraphError: `mesh_to_impl` is no dict from a mesh of the graph to its implementation.
 
     Examples:
       >>> y = mtf.reduce_sum(x, reduced_dim="batch")
@@ -99,12 +100,19 @@ class Lowering:
         *,
         effects: Iterable[Operation] | None = None,
     ) -> None:
+        if not isinstance(mesh_to_impl, Mapping):
+            given = type(mesh_to_impl).__name__
+            raise GraphError(f"mesh_to_impl must be a dict such as {{mesh: mtf.SpmdMeshImpl(...)}}, not {given}")
         if len(mesh_to_impl) != 1:
             raise LayoutError(
                 f"a lowering has one mesh, not {len(mesh_to_impl)}; give all tensors one mesh, which may "
                 f"have the axes of several, and mtf.with_layout those that the layout rules place wrongly"
             )
         ((self.mesh, self.mesh_impl),) = mesh_to_impl.items()
+        check_mesh(self.mesh)
+        check_mesh_impl(self.mesh_impl)
+        if not isinstance(graph, Graph):
+            raise GraphError(f"the first argument must be an mtf.Graph, not {type(graph).__name__}")
         if self.mesh.graph is not graph:
             raise GraphError(
                 f'mesh "{self.mesh.name}" belongs to another graph ("{self.mesh.graph.name}") than "{graph.name}", '
@@ -301,7 +309,7 @@ class Lowering:
     @says_where
     def execution(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Execution:
         """The execution of the program that returns these fetches, made once."""
-        key = (tuple(fetches), with_effects)
+        key = (_listed(fetches), with_effects)
         if key not in self._executions:
             self.check_fetches(fetches)
             make_plan = functools.partial(self.plan_for, tuple(fetches), effects=None if with_effects else ())
@@ -416,9 +424,10 @@ class Lowering:
         )
 
     @garbage_collection_paused()
+    @says_where
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """Layouts, memory per core and every collective of the program that returns these fetches."""
-        key = tuple(fetches)
+        key = _listed(fetches)
         if key not in self._reports:
             self._reports[key] = self._reported(fetches)
         return self._reports[key]
@@ -453,6 +462,11 @@ class Lowering:
     def _run(
         self, fetches: Sequence[Tensor | str], feeds: Mapping[Tensor | str, Any], *, with_effects: bool
     ) -> list[tf.Tensor]:
+        if not isinstance(feeds, Mapping):
+            raise FeedError(
+                f"feeds must be a dict from inputs to arrays, such as {{x: array}}, not {type(feeds).__name__}\n"
+                f"  at {user_site()}"
+            )
         execution = self.execution([self._fetched(f) for f in fetches], with_effects=with_effects)
         by_name = {k.operation.name if isinstance(k, Tensor) else k: v for k, v in feeds.items()}
         inputs = inputs_of(execution.plan)
@@ -468,3 +482,14 @@ class Lowering:
             known = nearest(fetch, exports) or f"; there are: {', '.join(exports) or 'none'}"
             raise GraphError(f'no tensor was exported as "{fetch}" (mtf.export) in program "{self.graph.name}"{known}')
         return exports[fetch]
+
+
+def _listed(fetches: object) -> tuple[Any, ...]:
+    """Returns the fetches of a list as a tuple.
+
+    Raises:
+      GraphError: they are no list, such as one tensor by itself.
+    """
+    if isinstance(fetches, Tensor) or not isinstance(fetches, Iterable):
+        raise GraphError(f"fetches must be a list of tensors, such as [y], not {type(fetches).__name__}")
+    return tuple(fetches)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.dimension import Shape
+from meshtf.errors import GraphError
 from meshtf.layout import LayoutRules
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.mesh_impl.slices import Slices
@@ -62,6 +63,23 @@ class ProgramAtOnce:
     def start(self, feeds: Sequence[tf.Tensor | np.ndarray], *, may_change: bool = True) -> Callable[[], Results]:
         results = self.run(feeds)
         return lambda: results
+
+
+def is_mesh_impl(x: object) -> bool:
+    """Whether it is an implementation of a mesh: it has layout rules."""
+    return hasattr(x, "layout_rules")
+
+
+def check_mesh_impl(x: object) -> None:
+    """Checks that it is an implementation of a mesh.
+
+    Raises:
+      GraphError: it is not.
+    """
+    if not is_mesh_impl(x):
+        raise GraphError(
+            f"mesh_impl must be an mtf.SpmdMeshImpl, GpuMeshImpl, TpuMeshImpl or PlanMeshImpl, not {type(x).__name__}"
+        )
 
 
 class MeshImpl(Protocol):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import GraphError, MeshtfError, ShapeError, UsageError
+from meshtf.errors import FeedError, GraphError, MeshtfError, ShapeError, UsageError
 from tests.house.keras_module import keras
 
 MESH = mtf.Mesh(mtf.Graph("first"))
@@ -44,6 +44,33 @@ def test_a_result_made_after_the_lowering(read: Callable[..., str]) -> None:
     text = read(GraphError, lambda: lowering.export_to_tf_tensor(X + 1.0))
     assert "add [batch:4 hidden:8] float32 was made after the graph was lowered, at " in text
     assert "make all tensors, then call mtf.Lowering" in text
+
+
+IMPL = mtf.PlanMeshImpl("rows:2", "")
+LOWERING = mtf.Lowering(X.graph, {X.mesh: IMPL})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        (
+            lambda: mtf.Lowering(None, {X.mesh: IMPL}),
+            GraphError,
+            "the first argument must be an mtf.Graph, not NoneType",
+        ),
+        (lambda: mtf.Lowering(X.graph, IMPL), GraphError, "mesh_to_impl must be a dict such as {mesh: "),
+        (lambda: mtf.Lowering(X.graph, {X.mesh: 5}), GraphError, "mesh_impl must be an mtf.SpmdMeshImpl, "),
+        (lambda: mtf.Lowering(X.graph, {"mesh": IMPL}), GraphError, "an mtf.Mesh is needed, not str"),
+        (lambda: LOWERING.report(X), GraphError, "fetches must be a list of tensors, such as [y], not Tensor"),
+        (lambda: LOWERING.execution(5), GraphError, "fetches must be a list of tensors, such as [y], not int"),
+        (lambda: LOWERING.run(X, [X]), FeedError, "feeds must be a dict from inputs to arrays, such as {x: array}"),
+        (lambda: mtf.function(mtf.exp, IMPL, {"x": mtf.TensorSpec("d:2")}).on(5), GraphError, "mesh_impl must be an "),
+    ],
+)
+def test_what_is_no_lowering(
+    read: Callable[..., str], wrong: Callable[[], Any], kind: type[Exception], words: str
+) -> None:
+    assert words in read(kind, wrong)
 
 
 def test_no_graph(read: Callable[..., str]) -> None:
