@@ -6,7 +6,8 @@ import pytest
 
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.sweeps.sweep import Sweep
-from meshtf.train.sweeps.trials import first_values, grid, numbered, samples
+from meshtf.train.sweeps.sweep_results import TrialResult, results_table
+from meshtf.train.sweeps.trials import Trial, first_values, grid, numbered, samples
 
 SWEEP = Sweep(
     choices={"a.x": [1, 2, "word"]}, ranges={"a.whole": (3, 5), "a.real": (0.0, 1.0)}, log_ranges={"a.log": (1e-4, 1.0)}
@@ -47,3 +48,9 @@ def test_trials_of_earlier_commands_keep_their_numbers() -> None:
     before = numbered([{"a.x": "1"}, {"a.x": "2"}])
     now = numbered([{"a.x": "0"}, {"a.x": "2"}], before)
     assert [(trial.name, trial.bindings) for trial in now] == [("trial_002", ["a.x = 0"]), ("trial_001", ["a.x = 2"])]
+
+
+def test_a_best_value_before_training_has_its_step() -> None:
+    first = TrialResult(Trial(0, {"a.b": "1"}), "done", [0, 1], [2.0, 3.0], best=2.0, best_step=0)
+    table = results_table(Sweep(choices={"a.b": [1]}), [first])
+    assert {column.header: [*column.cells] for column in table.columns}["at step"] == ["0"]
