@@ -12,6 +12,7 @@ the same parts run at tiny sizes on a virtual GPU, on this machine's processors.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -54,6 +55,8 @@ def main() -> int:
     names = arguments.only.split(",")
     if unknown := [name for name in names if name not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
+    # This process keeps the GPU open while the programs that it starts use it, too.
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     why = why_no_gpu(arguments.virtual)
     if why is not None:
         print(why)

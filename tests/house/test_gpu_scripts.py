@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from meshtf.tensorflow_private.xla_modules import parsed_hlo
 from tests.fresh_process import run_fresh
 
 _NO_GPU = "no GPU can be used: there is no driver"
+_RESERVES = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 
 @pytest.mark.parametrize(("script", "name"), [(check, "lm_tiny"), (bench, "GPT-2 124M, bfloat16, 8 x 1024")])
@@ -31,6 +33,7 @@ def test_without_a_gpu_each_part_is_skipped(
     script: object, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["script"])
+    monkeypatch.setenv(_RESERVES, "true")  # the check changes it
     monkeypatch.setattr(check, "why_no_gpu", lambda _: _NO_GPU)
     monkeypatch.setattr(bench, "_why_no_gpu", lambda _: _NO_GPU)
     main: Callable[[], int] = vars(script)["main"]
@@ -38,6 +41,17 @@ def test_without_a_gpu_each_part_is_skipped(
     printed = capsys.readouterr().out
     assert printed.startswith(_NO_GPU)
     assert f"{name}: skipped, since there is no GPU" in printed
+
+
+def test_the_check_reserves_no_memory_of_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its process opens the GPU first. JAX would then leave a quarter of the memory to the programs that it starts."""
+    monkeypatch.setenv(_RESERVES, "true")
+    monkeypatch.setattr("sys.argv", ["script"])
+    monkeypatch.setattr(check, "why_no_gpu", lambda _: f"opened with {os.environ[_RESERVES]}")
+    assert check.main() == 0
+    assert capsys.readouterr().out.startswith("opened with false\n")
 
 
 @pytest.mark.long
