@@ -15,7 +15,7 @@ QUIET := TF_CPP_MIN_LOG_LEVEL=3
 # A setting that some containers have. Every process that a test starts would compile meshtf anew, and every worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-BENCHMARKS := $(filter-out peers gpu.install_bundle gpu.measure gpu.offline_bundle gpu.check gpu.bench,$(subst /,.,$(patsubst benchmarks/%.py,%,$(shell grep -l '^if __name__' benchmarks/*.py benchmarks/[!m]*/*.py))))
+BENCHMARKS := $(filter-out peers gpu.install_bundle gpu.measure gpu.offline_bundle gpu.check gpu.bench gpu.counted,$(subst /,.,$(patsubst benchmarks/%.py,%,$(shell grep -l '^if __name__' benchmarks/*.py benchmarks/[!m]*/*.py))))
 
 RUN ?= lm_tiny
 TRAIN_ARGS ?= --gin_file=$(RUN).gin --model_dir=runs/$(RUN)
@@ -38,7 +38,7 @@ WORKERS := -n auto --maxprocesses=4 --dist worksteal
 LONG_WORKERS ?= 2
 LONG := -n $(LONG_WORKERS) --dist worksteal --timeout=1800
 
-.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench gpu-check bench-gpu offline-bundle benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
+.PHONY: train train-cluster test test-long test-quick tpu-check tests-of lint typecheck docs bench gpu-check bench-gpu count-gpu offline-bundle benchmark configurables format clean $(BENCHMARKS:%=benchmark-%)
 
 train: $(VENV)/has-examples
 	$(BIN)/meshtf-train $(TRAIN_ARGS)
@@ -122,6 +122,11 @@ gpu-check: $(VENV)/has-examples $(HAS_CUDA)
 # Beside JAX by hand on one GPU, in at most six minutes. Writes a table and a picture, with the card's name.
 bench-gpu: $(VENV)/has-examples $(HAS_CUDA)
 	$(QUIET) $(BIN)/python -m benchmarks.gpu.bench $(GPU_ARGS)
+
+# Kernels, bytes and memory of the same programs, in what CUDA's compiler makes of them. It needs no GPU, but the compiler:
+# `make .venv/has-cuda13`. Without it, it says so.
+count-gpu: $(VENV)/has-examples
+	$(QUIET) $(BIN)/python -m benchmarks.gpu.counted $(GPU_ARGS)
 
 # For machines without network that have the same Python: wheels in parts, and a script that installs them there.
 offline-bundle: $(VENV)/made

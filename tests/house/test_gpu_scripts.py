@@ -16,8 +16,10 @@ import tensorflow as tf
 from jax.sharding import Mesh
 
 import meshtf as mtf
-from benchmarks.gpu import bench, check
+from benchmarks.gpu import bench, check, counted
 from benchmarks.gpu.bench import Measured
+from benchmarks.gpu.counted import Counted
+from benchmarks.gpu.kernels import Loop
 from benchmarks.gpu.steps import Sized
 from benchmarks.workloads import resnet_sizes
 from benchmarks.workloads.in_jax import resnet as resnet_in_jax
@@ -191,6 +193,42 @@ def test_resnet_has_the_losses_of_jax(dtype: type, change: float, monkeypatch: p
     instructions = [i for computation in module.computations for i in computation.instructions]
     products = {i.shape.element_type for i in instructions if i.opcode in ("convolution", "dot")}
     assert products == {module.host_program_shape.parameters[0].element_type}
+
+
+def test_without_the_compiler_nothing_is_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["script"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert counted.main() == 0
+    assert "CUDA's compiler is not installed" in (printed := capsys.readouterr().out)
+    assert "pip install 'meshtf[cuda13]'" in printed
+
+
+def test_the_counts_of_each_program_are_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Here JAX's program fails. The others are written, and the exit status is 1."""
+    loops = [Loop(None, 6), Loop(8, 3)]
+    found = Counted({"copy": 1, "fusion kLoop": 3000}, {"copy": 4, "fusion kLoop": 5 * 10**9}, loops, 3 << 30, 21.4)
+    monkeypatch.setattr("sys.argv", ["script", f"--out={tmp_path}", "--only=decoding", "--kernels"])
+    monkeypatch.setattr(counted, "why_no_compiler", lambda: None)
+    monkeypatch.setattr(counted, "_counted_apart", lambda system, _: found if system == "meshtf" else "no memory")
+    assert counted.main() == 1
+    name = "decoding, 16 prompts, 64 tokens"
+    _, _, *lines = (tmp_path / "table.md").read_text().splitlines()
+    assert lines == [
+        "| program | system | kernels | GB read and written | most memory, GiB | seconds to compile |",
+        "|---|---|---|---|---|---|",
+        f"| {name} | meshtf | 3,001 | 5.00 | 3.00 | 21 |",
+        f"| {name} | meshtf: fusion kLoop | 3,000 | 5.00 |  |  |",
+        f"| {name} | meshtf: copy | 1 | 0.00 |  |  |",
+        "",
+        f"- {name}, meshtf: a loop of 6 kernels, whose iterations the compiler does not know, counts once",
+        f"- {name}, meshtf: a loop of 8 iterations, each of 3 kernels",
+        f"- {name}, JAX by hand: no memory",
+    ]
+    kept = json.loads((tmp_path / "counted.json").read_text())["rows"][name]
+    assert Counted.read(json.dumps(kept["meshtf"])) == found
+    assert kept["jax"] == "no memory"
 
 
 @pytest.mark.long

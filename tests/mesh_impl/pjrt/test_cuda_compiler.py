@@ -5,62 +5,32 @@ It needs the extra `cuda13` or `cuda12`, and no GPU. Kernels are not tuned, sinc
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from jax._src.interpreters import mlir
-from jaxlib import _jax, xla_client
 
 import meshtf as mtf
 from benchmarks import decoding
-from benchmarks.gpu import sample_operations
+from benchmarks.gpu import cuda_compiler, sample_operations
 from benchmarks.gpu.attention import KINDS, attention_step
+from benchmarks.gpu.counted import Counted
 from benchmarks.gpu.steps import tiny_gpt2
-from meshtf.mesh_impl.pjrt import pjrt
 from meshtf.quantization import Quantization, quantized_weights
 from meshtf.thresholds import ITERATIONS_PER_CHECK
+from tests.fresh_process import run_fresh
 
 pytestmark = pytest.mark.long
-
-_H200 = """
-gpu_device_info {
-  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
-  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128 block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: 4800000000000 l2_cache_size: 52428800
-  clock_rate_ghz: 1.98 device_memory_size: 151397597184 shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 feature_extension: ACCELERATED_FEATURES }
-  registers_per_core_limit: 65536 registers_per_block_limit: 65536
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 10 }
-runtime_version { major: 13 }
-device_description_str: "NVIDIA H200"
-"""
-"""XLA's GpuTargetConfigProto, with figures of NVIDIA's documentation."""
 
 
 @pytest.fixture(scope="module")
 def h200() -> Sequence[Any]:
     """The compiler's device."""
-    found = [n for n in ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12") if _is_there(n)]
-    if not found:
-        pytest.skip("no plugin of CUDA is installed: pip install 'meshtf[cuda13]'")
-    library = Path(str(importlib.import_module(found[0]).__file__)).with_name("xla_cuda_plugin.so")
-    plugin = xla_client.load_pjrt_plugin_dynamically("cuda", str(library))
-    xla_client.initialize_pjrt_plugin("cuda")
-    topology = xla_client.make_c_api_device_topology(plugin, "1x1x1", target_config=_H200, topology="1 x 1 x 1")
-    return topology._make_compile_only_devices()
-
-
-def _is_there(module: str) -> bool:
-    package = module.split(".", maxsplit=1)[0]
-    return importlib.util.find_spec(package) is not None and importlib.util.find_spec(module) is not None
+    if (why := cuda_compiler.why_no_compiler()) is not None:
+        pytest.skip(why)
+    return cuda_compiler.h200()
 
 
 @pytest.fixture
@@ -148,12 +118,22 @@ def test_the_host_knows_how_many_tokens_come_next(on_a_gpu: mtf.GpuMeshImpl, h20
     assert not re.search(rf"= {cache}\S* copy\(", program)
 
 
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize("system", ["meshtf", "jax"])
+def test_kernels_are_counted(system: str) -> None:
+    """Also those of JAX's own program. In both, each of the two layers has cuDNN's attention, forward and backward."""
+    ended = run_fresh(["-m", "benchmarks.gpu.counted", "--one", system, "GPT-2 of two small layers"])
+    assert ended.status == 0, ended.stderr
+    found = Counted.read(ended.stdout.splitlines()[-1])
+    calls = {kind: number for kind, number in found.kernels.items() if "__cudnn$fmha" in kind}
+    assert calls == {"custom-call __cudnn$fmhaSoftmax": 2, "custom-call __cudnn$fmhaSoftmaxBackward": 2}
+    assert sum(found.kernels.values()) < 200
+    assert found.memory < sum(found.bytes.values()) < 2 << 20
+
+
 def _compiled(step: mtf.Function, devices: Sequence[Any], *overrides: tuple[str, object]) -> str:
     """The optimized program as text."""
     hlo = step.hlo()
     assert hlo is not None
-    options = pjrt._options(devices)
-    options.env_option_overrides = [*options.env_option_overrides, ("xla_gpu_autotune_level", "0"), *overrides]
-    with mlir.make_ir_context():
-        program = devices[0].client.compile(pjrt._module(hlo), _jax.DeviceList(tuple(devices)), options)
+    program = cuda_compiler.compiled_hlo(hlo, devices, *overrides)
     return "\n".join(module.to_string() for module in program.hlo_modules())
