@@ -22,6 +22,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -49,7 +50,7 @@ _COUNTED: Mapping[str, Gpt2 | Sized | Vit] = PROGRAMS | {
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """What the compiled program of one system shows.
+    """The counts of the compiled program of one system.
 
     Attributes:
       kernels: the number of kernels, by kind.
@@ -207,11 +208,12 @@ def _line(what: str, kernels: int, read_and_written: int, rest: str) -> str:
 
 
 def _notes(loops: Sequence[Loop]) -> Iterator[str]:
-    for loop in loops:
+    for loop, count in Counter(loops).items():
+        what, kernels = "a loop" if count == 1 else f"{count} loops", f"{loop.kernels:,} kernels"
         if loop.iterations is None:
-            yield f"a loop of {loop.kernels:,} kernels, whose iterations the compiler does not know, counts once"
+            yield f"{what} of {kernels}, whose iterations the compiler does not know, counted once"
         else:
-            yield f"a loop of {loop.iterations:,} iterations, each of {loop.kernels:,} kernels"
+            yield f"{what} of {loop.iterations:,} iterations, each of {kernels}"
 
 
 if __name__ == "__main__":

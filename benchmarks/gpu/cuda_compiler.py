@@ -9,6 +9,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 from jax._src.interpreters import mlir  # noqa: TID251  # JAX's public names give the compiler no module and options
 from jax.experimental import topologies
 from jaxlib import _jax  # noqa: TID251  # as above
@@ -45,7 +46,13 @@ def why_no_compiler() -> str | None:
 
 def h200() -> Sequence[Any]:
     """Returns the device to compile for."""
-    return topologies.get_topology_desc("1x1x1", platform="cuda", target_config=_H200, topology="1 x 1 x 1").devices
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", "cpu")  # or JAX would check libraries that only a GPU needs
+    try:
+        topology = topologies.get_topology_desc("1x1x1", platform="cuda", target_config=_H200, topology="1 x 1 x 1")
+    finally:
+        jax.config.update("jax_platforms", before)
+    return topology.devices
 
 
 def compiled_hlo(hlo: bytes, devices: Sequence[Any], *overrides: tuple[str, object]) -> Any:

@@ -9,7 +9,7 @@ several kernels. The shapes tell the bytes:
 - A result of a library's call that nothing reads is its scratch memory, and is not counted.
 
 A loop's body counts once for each iteration, if the compiler knows their number. Otherwise condition and body count
-once. Of a conditional's branches, the one that reads and writes most counts.
+once. A conditional counts as the branch that reads and writes most.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import dataclasses
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -130,7 +130,7 @@ class _Module:
 
 
 def _used_results(computation: Any) -> dict[int, set[int] | None]:
-    """By instruction, the numbers of the results that others read. None stands for all."""
+    """The numbers of the results that others read, keyed by instruction. None stands for all."""
     found: dict[int, set[int] | None] = {computation.root_id: None}
     for each in computation.instructions:
         for operand in each.operand_ids:
@@ -145,9 +145,8 @@ def _shares_of_parameters(fused: Any) -> list[float]:
     """The share of each parameter that a fusion reads, from 0 to 1. It follows what its results need."""
     own = {each.id: each for each in fused.instructions}
     shapes = {each.id: each.shape for each in fused.instructions}
-    results = _results(own[fused.root_id], own)
-    shares = Counter[int](fused.root_id for _ in range(1))
-    in_place = {each.id for each in results}
+    in_place = {each.id for each in _results(own[fused.root_id], own)}
+    shares = defaultdict[int, float](float, {fused.root_id: 1.0})
     for each in reversed(fused.instructions):  # an instruction comes after its operands
         for position, operand in enumerate(each.operand_ids):
             needed = _share_by(each, position, shapes, in_place=each.id in in_place)

@@ -207,7 +207,7 @@ def test_without_the_compiler_nothing_is_counted(
 
 def test_the_counts_of_each_program_are_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Here JAX's program fails. The others are written, and the exit status is 1."""
-    loops = [Loop(None, 6), Loop(8, 3)]
+    loops = [Loop(None, 6), Loop(8, 3), Loop(8, 3)]
     found = Counted({"copy": 1, "fusion kLoop": 3000}, {"copy": 4, "fusion kLoop": 5 * 10**9}, loops, 3 << 30, 21.4)
     monkeypatch.setattr("sys.argv", ["script", f"--out={tmp_path}", "--only=decoding", "--kernels"])
     monkeypatch.setattr(counted, "why_no_compiler", lambda: None)
@@ -222,8 +222,8 @@ def test_the_counts_of_each_program_are_a_line(monkeypatch: pytest.MonkeyPatch, 
         f"| {name} | meshtf: fusion kLoop | 3,000 | 5.00 |  |  |",
         f"| {name} | meshtf: copy | 1 | 0.00 |  |  |",
         "",
-        f"- {name}, meshtf: a loop of 6 kernels, whose iterations the compiler does not know, counts once",
-        f"- {name}, meshtf: a loop of 8 iterations, each of 3 kernels",
+        f"- {name}, meshtf: a loop of 6 kernels, whose iterations the compiler does not know, counted once",
+        f"- {name}, meshtf: 2 loops of 8 iterations, each of 3 kernels",
         f"- {name}, JAX by hand: no memory",
     ]
     kept = json.loads((tmp_path / "counted.json").read_text())["rows"][name]
