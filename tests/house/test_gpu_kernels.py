@@ -96,6 +96,13 @@ def test_one_branch_counts() -> None:
     assert (found.kernels["sine"], found.kernels["cosine"]) == (2, 0)
 
 
+def test_a_function_counts_at_each_call() -> None:
+    sine = jax.jit(jnp.sin)
+    found = _as_written(lambda x: sine(sine(x)), jnp.zeros([8]))
+    assert found.kernels == {"sine": 2}
+    assert found.bytes == {"sine": 2 * 4 * 16}
+
+
 def test_types_of_fewer_bits_take_fewer_bytes() -> None:
     for dtype, size in ((jnp.bfloat16, 16), (jnp.float8_e4m3fn, 8), (jnp.int4, 4), (jnp.bool, 8)):
         found = _as_written(lambda x: jnp.reshape(x, [4, 4]).T, jnp.zeros([16], dtype))
