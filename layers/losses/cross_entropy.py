@@ -14,6 +14,8 @@ from meshtf.layers.class_ids import class_ids
 from meshtf.layers.losses._operands import widened
 from meshtf.number_checks import is_number
 
+_CUDA = "cuda"
+
 _TARGETS_ADVICE = """\
 to ignore some targets, give softmax_cross_entropy_with_logits `weights` that are 0 there; \
 with check_targets=False nothing is checked, and the loss of a target outside the vocabulary is 0"""
@@ -155,7 +157,9 @@ def _of_narrow(
     """The total of each target, its logit, and the normaliser, all in float32, for hard targets of narrow logits.
 
     The gradient of both is one elementwise expression of the logits, which is rounded to their dtype once. It widens
-    them again: XLA would otherwise write the wide logits once for both passes, and a copy of them in another order.
+    them again: XLA would otherwise write the wide logits once for both passes, and a copy of them in another order. For
+    NVIDIA's GPUs XLA writes no wide logits. There it also masks the padding again in each kernel, which it cannot do if
+    it must not merge the passes.
     """
     is_class, inside = _classes(targets, size)
 
@@ -183,7 +187,8 @@ def _of_narrow(
         assert isinstance(total, mtf.Tensor)  # a gradient is asked for if one of the outputs has one
         return [mtf.cast(total, narrow.dtype), *(None for _ in all_inputs[1:])]
 
-    chosen, log_z = mtf.custom_gradient(forward, backward, [logits], computes_again=True)
+    computes_again = logits.graph.kernels.platform != _CUDA
+    chosen, log_z = mtf.custom_gradient(forward, backward, [logits], computes_again=computes_again)
     return mtf.cast(is_class, tf.float32), chosen, log_z
 
 
