@@ -67,7 +67,8 @@ def results_table(sweep: Sweep, results: Sequence[TrialResult]) -> rich.table.Ta
     for title in ("state", *map(escape, sweep.names)):
         table.add_column(title, overflow="fold")
     for each in results:
-        cells = [_text(each.best), "-" if each.best is None else str(each.best_step), _text(each.last), str(max(each.steps, default=0))]
+        step = "-" if each.best_step is None else str(each.best_step)
+        cells = [_text(each.best), step, _text(each.last), str(max(each.steps, default=0))]
         values = [escape(each.trial.values[name]) for name in sweep.names]
         table.add_row(each.trial.name, *cells, each.state, *values)
     return table
