@@ -173,6 +173,8 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "count": (lambda g: [g, g], GraphError, r"grad_fn returned 2 gradients for 1 input: x \[batch:4 d:4\]"),
     "shape": (lambda g: mtf.reduce_sum(g), ShapeError, r"returned \[\] as the gradient of \[batch:4 d:4\]"),
     "dtype": (lambda g: mtf.cast(g, tf.bfloat16), DtypeError, "returned bfloat16 as the gradient of"),
+    # Such as the function's own, if grad_fn calls it again: it would be another variable.
+    "variable": (lambda g: g * mtf.get_variable(g.mesh, "w", [D]), GraphError, 'would make variable "gradients/w"'),
     "no tensor": (lambda g: 1.0, GraphError, "the gradient must be an mtf.Tensor, not float"),
 }
 

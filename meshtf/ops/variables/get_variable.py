@@ -75,7 +75,7 @@ def get_variable(
 
     Raises:
       GraphError: it exists with another shape or dtype; or `initializer` is neither such a function nor an array; or
-        a tf.variable_scope is open, which would not name it.
+        a tf.variable_scope is open, which would not name it; or a gradient would make it, to be trained.
       DtypeError: it is not floating, and has no `initializer`.
       ShapeError: `unpadded_shape` is no part of `shape`; an initial array has another shape; or `matrix` names a
         dimension twice, or one that is not in `shape`.
@@ -113,6 +113,11 @@ def get_variable(
 
 def make_variable(mesh: Mesh, spec: VariableSpec) -> Tensor:
     """The variable's value. Inside a scan over layers, it is the layer's part of the value."""
+    if spec.trainable and mesh.graph.differentiated is not None and spec.full_name not in mesh.graph.variables:
+        raise GraphError(
+            f'a gradient would make variable "{spec.full_name}", and no optimizer would train it; grad_fn of '
+            f"mtf.custom_gradient gets the variables that the function uses in all_inputs"
+        )
     for maker in reversed(mesh.graph.makes_variables):
         if maker.makes(spec.full_name):
             return maker.make(spec)
