@@ -100,28 +100,36 @@ def emit_loop(
         one, nothing may be stacked and `loop.trips` may be too large.
     """
     count: Any = loop.length if loop.count is None else scope.number(loop.count)
-    carried = [begin(c, scope.tensors(c.initial, c.entering)) for c in loop.carried]
+    initial = [begin(c, scope.tensors(c.initial, c.entering)) for c in loop.carried]
     stacks = [[_empty_stack(loop, s) for _ in range(scope.count(s.part))] for s in loop.stacked]
 
+    # What no iteration changes is not passed on: XLA does not compile three loops in a row that pass on one constant,
+    # https://github.com/tensorflow/tensorflow/issues/122886.
+    def changing(values: list[Tensors]) -> list[Tensors]:
+        return [[] if c.leaving is c.entering else own for c, own in zip(loop.carried, values, strict=True)]
+
+    def every(values: list[Tensors]) -> list[Tensors]:
+        return [own or unchanged for own, unchanged in zip(values, initial, strict=True)]
+
     def goes_on(turn: tf.Tensor, values: list[Tensors], _: Any) -> tf.Tensor:
-        return _goes_on(scope, loop, turn, count, values)
+        return _goes_on(scope, loop, turn, count, every(values))
 
     def iterate(turn: tf.Tensor, values: list[Tensors], stacks: list[list[tf.TensorArray]]) -> Any:
         index = count - 1 - turn if loop.is_reversed else turn
         rows = [scope.rows(s, index) for s in loop.sliced]
-        leaving, made = _iterate(scope, loop, index, values, rows)
+        leaving, made = _iterate(scope, loop, index, every(values), rows)
         filled = [
             [stack.write(index, part) for stack, part in zip(own, parts, strict=True)]
             for own, parts in zip(stacks, made, strict=True)
         ]
-        return turn + 1, leaving, filled
+        return turn + 1, changing(leaving), filled
 
     body = iterate if iterations_per_check == 1 else _repeated(iterate, iterations_per_check)
-    begun = (tf.constant(0), carried, stacks)
+    begun = (tf.constant(0), changing(initial), stacks)
     # XLA compiles no loop that reads parts of an empty stack.
     trips, finals, filled = tf.while_loop(goes_on, body, begun, parallel_iterations=1) if loop.length else begun
     scope.give_number(loop.trips, trips)
-    _give_carried(scope, loop, finals)
+    _give_carried(scope, loop, every(finals))
     for s, own in zip(loop.stacked, filled, strict=True):
         scope.give_stacks(s, own)
 

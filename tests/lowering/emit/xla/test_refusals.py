@@ -57,6 +57,18 @@ def test_the_message(fn: Callable[[mtf.Tensor], mtf.Tensor], fact: str, operatio
     assert __file__ in second
 
 
+def test_loops_in_a_row_that_pass_on_a_constant_are_compiled() -> None:
+    """TensorFlow loses the body of the third if they all carry it."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        values = [x, mtf.ones(x.mesh, [D_MODEL])]
+        for turns in ("first:2", "second:2", "third:2"):
+            values, _ = mtf.scan(lambda own, _: ([own[0] + own[1], own[1]], []), values, [], turns)
+        return values[0]
+
+    assert lowered(program).hlo() is not None
+
+
 def test_other_meshes_have_no_hlo() -> None:
     step = mtf.function(lambda x: x, mtf.PlanMeshImpl("rows:2", ""), inputs={"x": mtf.TensorSpec([BATCH])})
     with pytest.raises(UsageError, match=r"was lowered for an mtf.PlanMeshImpl, which does not compile it to HLO"):
