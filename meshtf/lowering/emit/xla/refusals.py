@@ -15,8 +15,8 @@ _LONGEST_FACT = 600
 _REFUSED = """\
 program "{program}" cannot be compiled by XLA: {fact}
   in operation {origin}
-Programs for a TPU are compiled as a whole. Write the operation in another way, or run the program on \
-an mtf.SpmdMeshImpl."""
+Programs for GPUs and TPUs are compiled as a whole. Write the operation in another way, or run the program \
+on an mtf.SpmdMeshImpl."""
 
 
 def refusal(text: str, program: str, scope_to_origin: Mapping[str, str]) -> str:

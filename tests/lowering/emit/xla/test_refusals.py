@@ -50,11 +50,12 @@ def printed(x: mtf.Tensor) -> mtf.Tensor:
 def test_the_message(fn: Callable[[mtf.Tensor], mtf.Tensor], fact: str, operation: str) -> None:
     with pytest.raises(CompilationError) as error:
         lowered(fn)
-    first, second, *_ = str(error.value).splitlines()
+    first, second, third, *_ = str(error.value).splitlines()
     assert first == f'program "step" cannot be compiled by XLA: {fact}'
     assert second.startswith("  in operation ")
     assert operation in second
     assert __file__ in second
+    assert third.startswith("Programs for GPUs and TPUs are compiled as a whole.")
 
 
 def test_loops_in_a_row_that_pass_on_a_constant_are_compiled() -> None:
