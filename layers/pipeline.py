@@ -239,7 +239,8 @@ class _Pipeline:
                 ys, sums = self._group(used, used_beside, by_layer, turn, of_layer)
                 # Only one term of the sum is not zero. The sum becomes an allreduce, after which every core has the
                 # last stage's result.
-                last = [mtf.where(is_last, y, 0, output_shape=y.shape).sum(STAGE) for y in ys]
+                last = [mtf.where(is_last, y, 0, output_shape=y.shape) for y in ys]
+                last = [y.any(STAGE) if y.dtype == tf.bool else y.sum(STAGE) for y in last]
                 # With several rounds the last stage hands its result to the first, which has the next round's layers.
                 return [mtf.shift(y, 1, self.stage, wrap=schedule.num_rounds > 1) for y in ys], [*last, *sums]
 

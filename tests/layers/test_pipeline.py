@@ -121,17 +121,19 @@ def test_stages_that_do_not_divide_the_layers(
 
 
 def test_a_place_that_is_left_over_changes_nothing() -> None:
-    """Three layers on two stages of two. Whatever weights the fourth place holds, it would add one."""
+    """Three layers on two stages of two. Whatever weights the fourth place holds, it would add one, and negate."""
 
     def step(x: mtf.Tensor) -> list[mtf.Tensor | None]:
         def one(xs: list[mtf.Tensor], _: Sequence[mtf.Tensor]) -> list[mtf.Tensor]:
-            return [xs[0] * mtf.get_variable(x.mesh, "w", [D_MODEL], initializer=mtf.ones) + 1.0]
+            y = xs[0] * mtf.get_variable(x.mesh, "w", [D_MODEL], initializer=mtf.ones) + 1.0
+            return [y, mtf.logical_not(xs[1])]
 
-        (y,) = pipeline(one, x, mtf.Dimension("layers", 3), PipelineSchedule(2, 2))
-        return [y, *mtf.gradients(mtf.reduce_sum(mtf.square(y)), [x])]
+        y, is_positive = pipeline(one, [x, x > 0.0], mtf.Dimension("layers", 3), PipelineSchedule(2, 2))
+        return [y, is_positive, *mtf.gradients(mtf.reduce_sum(mtf.square(y)), [x])]
 
-    y, of_x = interpret(step, {"x": FEEDS["x"]}, "stages:2", "stage:stages").results
+    y, is_positive, of_x = interpret(step, {"x": FEEDS["x"]}, "stages:2", "stage:stages").results
     assert_close(y, X + 3.0, terms=3)
+    np.testing.assert_array_equal(is_positive, X <= 0.0)
     assert_close(of_x, 2.0 * (X + 3.0), terms=6)
 
 
