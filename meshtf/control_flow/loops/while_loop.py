@@ -105,10 +105,10 @@ def while_loop(  # noqa: PLR0913  # the original's parameters, and five of ours
             f"body_fn is given {counted(len(entering), 'value')} and returned {len(returned)}; to sum the others over "
             f"the iterations set has_accumulators"
         )
-    if maximum_iterations is not None and most < 0:
+    if most < 0:
         raise ShapeError(f"maximum_iterations must not be negative, and is {most}")
     leaving = checked_carried(entering, returned[: len(entering)], body_fn)
-    dim = Dimension("iteration", most)
+    dim = Dimension("iteration", min(most, UNBOUNDED))
     spec = LoopSpec(
         iterations=Iterations(dim, condition=Block(asked, tuple(seen), (goes_on,))),
         operations=operations,

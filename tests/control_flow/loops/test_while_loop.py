@@ -88,6 +88,14 @@ def test_no_iteration(twins: Any, most: int) -> None:
     twins(program, plain, INPUTS, ["batch:rows;hidden:cols"])
 
 
+def test_a_maximum_beyond_32_bits_is_never_reached() -> None:
+    def program(x: mtf.Tensor) -> Any:
+        return mtf.while_loop(lambda y: mtf.less(y, 100.0), lambda y: [y * 2.0], x, maximum_iterations=2**40)
+
+    step = mtf.function(program, mtf.SpmdMeshImpl("all:1", ""), inputs={"x": mtf.TensorSpec([])})
+    assert step(x=1.0)[0] == 128.0
+
+
 def test_only_so_many_values_are_returned() -> None:
     def program(mesh: mtf.Mesh, x: mtf.Tensor) -> Any:
         n = mtf.zeros(mesh, [], tf.int32)
