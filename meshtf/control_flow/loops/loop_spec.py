@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from meshtf.control_flow.recompute_policy import KEEP_EVERYTHING, RecomputePolicy
 from meshtf.dimension import Dimension, Shape
+from meshtf.errors import DtypeError
 from meshtf.graph.blocks import Block
 from meshtf.graph.operation import Operation
 from meshtf.graph.tensor import Tensor
@@ -113,11 +114,18 @@ class AccumulatedTensor:
 
     dtype: the dtype of the returned sum.
     gradient_of: the value of the variable whose gradient this is, if it is a gradient of a training step.
+
+    Raises:
+      DtypeError: the term is bool.
     """
 
     term: Tensor
     dtype: tf.DType
     gradient_of: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.term.dtype == tf.bool:
+            raise DtypeError(f"{self.term} would be summed over the iterations, and is bool; convert it with mtf.cast")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

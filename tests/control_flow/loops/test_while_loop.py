@@ -294,6 +294,9 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
                     GraphError, r"body_fn must be a function of mtf.Tensors, and is \[x \[batch:4 d:4\]"),
     "no tensors": (lambda x: mtf.while_loop(lambda x: mtf.less(x, 1.0), lambda x: [x], None),  # type: ignore[arg-type]
                    GraphError, "the operand must be an mtf.Tensor, not NoneType"),
+    "a sum of bool": (lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_sum(x), 1.0), lambda x: [x, x > 1.0], x,
+                                               has_accumulators=True), DtypeError,
+                      r"greater \[batch:4 d:4\] bool would be summed over the iterations"),
     "too many values": (
         lambda x: mtf.while_loop(lambda x: mtf.less(mtf.reduce_max(x), 1.0), lambda x: [x], x, num_loop_vars=2),
         GraphError, "num_loop_vars is a number of the 1 value, at least 1, not 2",
