@@ -71,7 +71,8 @@ def serialize_training_step(
 
     Raises:
       ShapeError: the batch does not divide.
-      GraphError: there is no scalar loss, or it does not depend on a trainable variable.
+      GraphError: there is no scalar loss, or it does not depend on a trainable variable; or an output is no tensor.
+      DtypeError: an output without `batch_dim` is bool.
 
     Examples:
       >>> w = mtf.get_variable(mesh, "w", "hidden:8")
@@ -145,6 +146,8 @@ def _called(
     loss = outputs.get("loss")
     if not isinstance(loss, Tensor) or loss.shape.ndims:
         raise GraphError(f'model_fn must return a scalar "loss", and returned {loss!r}')
+    for name, output in outputs.items():
+        check_tensor(output, f'output "{name}" of model_fn')
     variables = loss.graph.trainable_variables
     grads = gradients([loss], [v.value for v in variables])
     missing = [v.full_name for v, grad in zip(variables, grads, strict=True) if grad is None]

@@ -173,6 +173,8 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
                 'must return a scalar "loss", and returned None'),
     "nothing": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: None, BATCH, 2), GraphError,
                 'model_fn must return its outputs by name, such as {"loss": loss}, and returned None'),
+    "no tensor": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: {"loss": mtf.reduce_sum(f["x"]), "n": 3},
+                                                        BATCH, 2), GraphError, 'output "n" of model_fn must be an mtf'),
     "no dependence": (
         lambda x: (mtf.get_variable(x.mesh, "w", [D]),
                    mtf.serialize_training_step({"x": x}, lambda f: {"loss": mtf.reduce_sum(f["x"])}, BATCH, 2)),
