@@ -146,7 +146,8 @@ def custom_gradient(
       fn: returns a tensor or a list of tensors. It is called once.
       grad_fn: `grad_fn(explicit_inputs, all_inputs, forward_operations, outputs, output_grads)` returns a gradient, or
         None, for each of `all_inputs`: the explicit ones, even if `fn` does not use them, then the outer tensors and
-        variables that `fn` uses. It may use the outputs of the forward operations.
+        variables that `fn` uses. It may use the outputs of the forward operations. In `output_grads`, None stands for
+        an output that has no gradient.
       explicit_inputs: arguments of `fn`.
       computes_again: whether `grad_fn` recomputes results of `fn` to save memory. A compiler then does not merge the
         two computations, and keeps only the tensors that `grad_fn` uses.
