@@ -94,7 +94,8 @@ class TracedCore:
 
 
 def known_coordinates(core: int, plan: Plan) -> Mapping[str, tf.Tensor]:
-    """The position of one core along each mesh axis, as int32 scalars that are made at first use."""
+    """The position of one core along each mesh axis, as int32 scalars. Each is made wherever it is used: one that was
+    made inside a loop does not exist outside."""
     return _KnownCoordinates(core_positions.coordinates(core, plan.mesh_shape))
 
 
@@ -104,5 +105,4 @@ class _KnownCoordinates(dict[str, tf.Tensor]):
         self._places = places
 
     def __missing__(self, axis: str) -> tf.Tensor:
-        self[axis] = tf.constant(self._places[axis], tf.int32)
-        return self[axis]
+        return tf.constant(self._places[axis], tf.int32)

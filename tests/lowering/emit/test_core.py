@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.lowering.emit.core import TracedCore
+from meshtf.lowering.emit.core import TracedCore, known_coordinates
 from meshtf.planning import core_positions
 from meshtf.planning.plan import Plan
 from meshtf.testing import plan
@@ -54,6 +54,18 @@ def test_what_is_asked_again_is_there_and_stays_inside_where_it_was_made() -> No
         assert core.coordinate(("rows", "cols")) is not made[0]
         assert core.transposed(x, [0, 1]) is not made[1]
         assert len([o for o in graph.get_operations() if o.type == "Transpose"]) == 3
+
+
+def test_a_known_coordinate_may_be_first_used_inside_a_loop() -> None:
+    own = plan_of_mesh()
+
+    @tf.function(autograph=False)
+    def asked() -> tf.Tensor:
+        core = TracedCore(own, known_coordinates(5, own))
+        (total,) = tf.while_loop(lambda n: n < 5, lambda n: [n + core.inside().coordinate(("rows", "cols"))], [0])
+        return total + core.coordinate(("rows",))
+
+    assert asked() == 5 + 1
 
 
 def test_a_compiler_multiplies_in_the_type_that_it_is_given() -> None:
