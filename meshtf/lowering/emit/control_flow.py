@@ -105,11 +105,13 @@ def emit_loop(
 
     # What no iteration changes is not passed on: XLA does not compile three loops in a row that pass on one constant,
     # https://github.com/tensorflow/tensorflow/issues/122886.
+    unchanged = _unchanged(loop)
+
     def changing(values: list[Tensors]) -> list[Tensors]:
-        return [[] if c.leaving is c.entering else own for c, own in zip(loop.carried, values, strict=True)]
+        return [[] if is_same else own for is_same, own in zip(unchanged, values, strict=True)]
 
     def every(values: list[Tensors]) -> list[Tensors]:
-        return [own or unchanged for own, unchanged in zip(values, initial, strict=True)]
+        return [own or before for own, before in zip(values, initial, strict=True)]
 
     def goes_on(turn: tf.Tensor, values: list[Tensors], _: Any) -> tf.Tensor:
         return _goes_on(scope, loop, turn, count, every(values))
@@ -132,6 +134,17 @@ def emit_loop(
     _give_carried(scope, loop, every(finals))
     for s, own in zip(loop.stacked, filled, strict=True):
         scope.give_stacks(s, own)
+
+
+def _unchanged(loop: Loop) -> list[bool]:
+    """Whether each carried value stays the same in all iterations. Loops in the body may pass it on, too."""
+    inner = [i for i in loop.body if isinstance(i, Loop)]
+    same = {c.result: c.initial for i in inner for c, is_same in zip(i.carried, _unchanged(i), strict=True) if is_same}
+
+    def first(value: Value) -> Value:
+        return first(same[value]) if value in same else value
+
+    return [first(c.leaving) is c.entering for c in loop.carried]
 
 
 def _repeated(iterate: Callable[..., Any], times: int) -> Callable[..., Any]:

@@ -58,13 +58,14 @@ def test_the_message(fn: Callable[[mtf.Tensor], mtf.Tensor], fact: str, operatio
     assert third.startswith("Programs for GPUs and TPUs are compiled as a whole.")
 
 
-def test_loops_in_a_row_that_pass_on_a_constant_are_compiled() -> None:
-    """TensorFlow loses the body of the third if they all carry it."""
+@pytest.mark.parametrize("recompute", [None, "nested"])
+def test_loops_in_a_row_that_pass_on_a_constant_are_compiled(recompute: str | None) -> None:
+    """TensorFlow loses the body of the third if they all carry it, themselves or in loops inside."""
 
     def program(x: mtf.Tensor) -> mtf.Tensor:
         values = [x, mtf.ones(x.mesh, [D_MODEL])]
-        for turns in ("first:2", "second:2", "third:2"):
-            values, _ = mtf.scan(lambda own, _: ([own[0] + own[1], own[1]], []), values, [], turns)
+        for turns in ("first:4", "second:4", "third:4"):
+            values, _ = mtf.scan(lambda own, _: ([own[0] + own[1], own[1]], []), values, [], turns, recompute=recompute)
         return values[0]
 
     assert lowered(program).hlo() is not None
