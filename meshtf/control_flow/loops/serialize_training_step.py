@@ -70,7 +70,7 @@ def serialize_training_step(
       dtypes: outputs with `batch_dim` are concatenated, all others are summed.
 
     Raises:
-      ShapeError: the batch does not divide.
+      ShapeError: the batch does not divide; or an output has `batch_dim` in another size than a micro-batch.
       GraphError: there is no scalar loss, or it does not depend on a trainable variable; or an output is no tensor.
       DtypeError: an output without `batch_dim` is bool.
 
@@ -106,6 +106,9 @@ def serialize_training_step(
         mesh, lambda: _called(model_fn, {**features, **parts}), [], "the model of a micro-batch", list(parts.values())
     )
     batched = [n for n, t in outputs.items() if t.shape.has(batch.name)]
+    for n in batched:
+        if micro not in outputs[n].shape.dims:
+            raise ShapeError(f'output "{n}" [{outputs[n].shape}] of model_fn does not have "{micro}" of a micro-batch')
     summed = [n for n in outputs if n not in batched]
     variables = mesh.graph.trainable_variables
     # A loop needs something to carry. Gradients are accumulated and not carried.

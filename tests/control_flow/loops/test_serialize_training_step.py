@@ -175,6 +175,9 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
                 'model_fn must return its outputs by name, such as {"loss": loss}, and returned None'),
     "no tensor": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: {"loss": mtf.reduce_sum(f["x"]), "n": 3},
                                                         BATCH, 2), GraphError, 'output "n" of model_fn must be an mtf'),
+    "whole batch": (lambda x: mtf.serialize_training_step({"x": x}, lambda f: {"loss": mtf.reduce_sum(f["x"]), "x": x},
+                                                          BATCH, 2), ShapeError,
+                    r'output "x" \[batch:16 d:4\] of model_fn does not have "batch:8" of a micro-batch'),
     "no dependence": (
         lambda x: (mtf.get_variable(x.mesh, "w", [D]),
                    mtf.serialize_training_step({"x": x}, lambda f: {"loss": mtf.reduce_sum(f["x"])}, BATCH, 2)),
