@@ -66,9 +66,9 @@ def associative_scan(fn: Callable[[T, T], T], elements: T, dim: DimensionLike, *
     distance = 1
     while distance < own.size:
         offset = -distance if reverse else distance
-        before = tf.nest.pack_sequence_as(elements, [shift(x, offset, own, wrap=False) for x in results])
+        before = tf.nest.pack_sequence_as(elements, [shift(x, offset, own, wrap=True) for x in results])
         combined = _checked(fn(before, tf.nest.pack_sequence_as(elements, results)), elements, results)
-        # Nothing is that far before the first places, where `fn` was given zeros.
+        # Nothing is that far before the first places. `fn` was given other elements there: it may divide, so not zeros.
         is_far = greater_equal(places, distance)
         results = [where(is_far, y, x) for y, x in zip(combined, results, strict=True)]
         distance *= 2

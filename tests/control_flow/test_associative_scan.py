@@ -52,6 +52,22 @@ def test_a_linear_recurrence_with_its_gradients(size: int, reverse: bool) -> Non
         assert_close(got, expected, terms=size * size, magnitude=size)
 
 
+def test_fn_may_check_its_results() -> None:
+    """It is called for all places at once, and is never given zeros that are no elements."""
+
+    def program(x: mtf.Tensor) -> mtf.Tensor:
+        def shares(before: mtf.Tensor, own: mtf.Tensor) -> mtf.Tensor:
+            product = before * own
+            return mtf.check_finite(product / product.sum("d"))
+
+        return mtf.associative_scan(shares, x, "time")
+
+    x = np.random.default_rng(0).dirichlet(np.ones(2), 5).astype(np.float32)
+    step = mtf.function(program, mtf.SpmdMeshImpl("rows:2", "time:rows"), {"x": mtf.TensorSpec("time:5 d:2")})
+    expected = np.cumprod(x, 0)
+    np.testing.assert_allclose(step(x=x), expected / expected.sum(1, keepdims=True), rtol=1e-5)
+
+
 def test_any_structure_kind_of_number_and_number_of_calls() -> None:
     calls = []
 
