@@ -395,6 +395,7 @@ FILES = [
     of_model(
         "divides_by_nothing", "return {'loss': x * (1 / 0)}", "ZeroDivisionError", "divides_by_nothing.py:13 in metrics"
     ),
+    of_model("sizes_below_nothing", "mtf.Dimension('d', -1)", "must not be negative", "sizes_below_nothing.py:13"),
     of_model("takes_none", "raise KeyError(3)", "KeyError: 3", "takes_none.py:13 in metrics"),
     Files(
         "perceptron_on_text",
@@ -465,6 +466,7 @@ def test_a_file_that_is_wrong_is_named_with_its_line(case: Files, capsys: pytest
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     error = complaint(capsys, "meshtf-plan", MINE)
     assert [word for word in case.words if word not in error] == [], error
+    assert error.count("\n  at ") <= 1, error
 
 
 def test_a_mesh_that_no_machine_has(capsys: pytest.CaptureFixture[str]) -> None:

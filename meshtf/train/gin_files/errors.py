@@ -75,6 +75,9 @@ def _kind(error: Exception) -> str:
 
 
 def _line_of_user(error: Exception) -> str:
+    """Returns a line with the user's line, if the message does not name one itself."""
+    if "\n  at " in str(error):
+        return ""
     frames = user_frames(error)
     return f"\n  at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
 
