@@ -142,7 +142,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["a", "a"], "a is given twice"),
     (["a", "./a/../a"], "./a/../a is given twice, as a before"),
     (["a", "link"], "link is given twice, as a before"),
-    (["a", "gone"], "gone is not the folder of a run: it has no such folder."),
+    (["a", "gone"], "gone is not the folder of a run: there is no such folder."),
     (["a", "."], ". is not the folder of a run: it has no operative_config.gin."),
     (["a", "a/metrics.jsonl"], "is not the folder of a run"),
     (["a", "b", "--output=x.txt"], "--output=x.txt does not end in .png"),

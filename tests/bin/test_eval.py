@@ -89,7 +89,7 @@ def test_an_earlier_checkpoint(
     ("arguments", "message"),
     [
         ([], "--model_dir is needed, for example: meshtf-eval --model_dir=runs/digits_mlp"),
-        (["--model_dir=/dev/null/run"], "/dev/null/run is not the folder of a run: it has no such folder"),
+        (["--model_dir=/dev/null/run"], "/dev/null/run is not the folder of a run: there is no such folder"),
         (["--model_dir={folder}", "--step=7"], "has no checkpoint of step 7; there are: 1, 2"),
         (["--model_dir={folder}", "--weights=mean"], "value should be one of <trained|average>"),
         (["--model_dir={folder}", "--stp=7"], "Unknown command line flag 'stp'. Did you mean: step ?"),

@@ -43,7 +43,7 @@ from meshtf_programs.user_paths import user_path
 _PACKAGES = ("meshtf", "tensorflow", "numpy")
 
 _NO_RUN = """\
-{folder} is not the folder of a run: it has no {missing}.
+{folder} is not the folder of a run: {missing}.
 meshtf-train writes one, by default runs/<name of the gin file>; the current folder is {here}."""
 
 _IN_USE = """\
@@ -92,7 +92,7 @@ class RunFolder:
         except OSError as error:
             raise ConfigurationError(f"the model folder {folder} cannot be accessed: {error}") from None
         if not is_there:
-            missing = OPERATIVE_CONFIG if is_folder else "such folder"
+            missing = f"it has no {OPERATIVE_CONFIG}" if is_folder else "there is no such folder"
             raise ConfigurationError(_NO_RUN.format(folder=folder, missing=missing, here=Path.cwd()))
         return cls(folder)
 
@@ -105,7 +105,9 @@ class RunFolder:
         except OSError as error:
             raise ConfigurationError(f"the model folder {remote} cannot be accessed: {error}") from None
         if not (passing.path / OPERATIVE_CONFIG).is_file():
-            raise ConfigurationError(_NO_RUN.format(folder=remote, missing=OPERATIVE_CONFIG, here=Path.cwd()))
+            raise ConfigurationError(
+                _NO_RUN.format(folder=remote, missing=f"it has no {OPERATIVE_CONFIG}", here=Path.cwd())
+            )
         return cls(passing.path, storage=storage)
 
     @classmethod

@@ -67,7 +67,7 @@ def test_a_checkpoint_that_a_training_deletes_meanwhile_gives_way_to_another(
 def test_a_folder_that_holds_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"is not the folder of a run: it has no operative_config.gin"):
         RunFolder.existing(tmp_path)
-    with pytest.raises(ConfigurationError, match="it has no such folder"):
+    with pytest.raises(ConfigurationError, match="run: there is no such folder"):
         RunFolder.existing(tmp_path / "gone")
     (tmp_path / "operative_config.gin").touch()
     with pytest.raises(ConfigurationError, match="has no checkpoint; meshtf-train writes one"):
