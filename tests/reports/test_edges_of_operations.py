@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.errors import ShapeError
+from meshtf.errors import GraphError, ShapeError
 from meshtf.testing import interpret
 from tests.built_program import Inputs
 
@@ -202,8 +202,12 @@ def test_dropping_everything_is_refused_and_dropping_nothing_is_the_identity() -
     """google/flax#2055: 0 / 0 where all is dropped."""
     x = np.arange(5.0)
     check(lambda x: [mtf.dropout(x, is_training=True, rate=0.0)], {"x": ("n:5", x)}, [x])
-    with pytest.raises(Exception, match=r"the probability to keep must be in \(0, 1\]"):
-        interpret(lambda x: mtf.dropout(x, is_training=True, rate=1.0), {"x": ("n:5", x)}, "rows:1")
+    for given, words in (
+        ({"rate": 1.0}, r"rate must be in \[0, 1\), and is 1"),
+        ({"keep_prob": 0.0}, "keep_prob must be in"),
+    ):
+        with pytest.raises(GraphError, match=words):
+            interpret(lambda x, given=given: mtf.dropout(x, is_training=True, **given), {"x": ("n:5", x)}, "rows:1")
 
 
 def test_a_mask_is_the_same_in_every_type_and_on_every_mesh() -> None:

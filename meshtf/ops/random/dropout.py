@@ -34,7 +34,7 @@ def dropout(
       name: the operation's name, part of the random key.
 
     Raises:
-      GraphError: neither or both probabilities are given, or one that is not in (0, 1].
+      GraphError: neither or both probabilities are given, `keep_prob` is not in (0, 1], or `rate` not in [0, 1).
       DtypeError: elements are dropped, and x is not floating.
       ShapeError: `noise_shape` has a dimension that x lacks.
 
@@ -51,7 +51,8 @@ def dropout(
         raise GraphError(f"the probability must be a number, and is {given!r}")
     keep = float(keep_prob if keep_prob is not None else 1.0 - rate)  # type: ignore[operator]
     if not 0.0 < keep <= 1.0:
-        raise GraphError(f"the probability to keep must be in (0, 1], and is {keep}")
+        bounds = "keep_prob must be in (0, 1]" if rate is None else "rate must be in [0, 1)"
+        raise GraphError(f"{bounds}, and is {given}")
     check_tensor(x)
     if not is_training or keep == 1.0:
         return x
