@@ -57,15 +57,11 @@ class InitialCheckpoint:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path:
             raise ConfigurationError(f"InitialCheckpoint.path must be the path of a checkpoint, and is {self.path!r}")
-        if not isinstance(self.rules, list | tuple):
-            raise ConfigurationError(f"InitialCheckpoint.rules must be a list of pairs, and is {self.rules!r}")
-        for rule in self.rules:
-            is_pair = isinstance(rule, list | tuple) and len(rule) == 2
-            if not is_pair or not isinstance(rule[0], str) or not isinstance(rule[1], str | None):
-                raise ConfigurationError(
-                    f"InitialCheckpoint.rules must be pairs of an expression and a name or None, and has {rule!r}"
-                )
         check_kinds(self, ConfigurationError)
+        try:
+            NameRules(self.rules)
+        except CheckpointError as error:
+            raise ConfigurationError(f"InitialCheckpoint.rules: {error}") from None
 
     def restore(self, step: mtf.Function, evaluation: mtf.Function) -> WarmStart:
         """Restores the variables of both programs of a training.

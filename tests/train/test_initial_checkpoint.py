@@ -134,7 +134,11 @@ def test_what_does_not_fit_is_named_and_nothing_begins(tiny_training: Make, befo
     ("make", "message"),
     [
         (lambda: InitialCheckpoint(""), "path must be the path of a checkpoint, and is ''"),
-        (lambda: InitialCheckpoint("a", [("b",)]), r"rules must be pairs .* has \('b',\)"),  # type: ignore[list-item]
+        (lambda: InitialCheckpoint("a", [("b",)]), r"rules must be .* is \[\('b',\)\]"),  # type: ignore[list-item]
+        (
+            lambda: InitialCheckpoint("a", [("(b", None)]),
+            r'rules: name rule "\(b" is not a regular expression: missing \)',
+        ),
     ],
 )
 def test_settings_that_cannot_be(make: Callable[[], object], message: str) -> None:
