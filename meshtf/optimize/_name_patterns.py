@@ -12,6 +12,9 @@ NO_NAME_MATCHES = """\
 {kind}: the regular expression {pattern!r} finds no variable{hint}
 The trainable variables are: {names}."""
 
+_IN_A_STACK = """\
+; it finds "{name}", but the layers of a scan are one variable: build the stack with unroll=True"""
+
 _LISTED = 20  # variables' names in a message
 
 
@@ -39,11 +42,14 @@ def check_patterns_match(owner: object, patterns: Iterable[str], graph: mtf.Grap
       GraphError: one matches none.
     """
     names = [variable.full_name for variable in graph.trainable_variables]
+    saved_names = [name for variable in graph.trainable_variables for name in variable.saved_names]
     for pattern in patterns:
         if not any(re.search(pattern, name) for name in names):
             parts = {part for name in names for part in (name, *name.split("/"))}
             listed = ", ".join([*names[:_LISTED], *(["..."] if len(names) > _LISTED else [])])
-            kind, hint = type(owner).__name__, nearest(pattern, parts)
+            in_stack = next((name for name in saved_names if re.search(pattern, name)), None)
+            hint = nearest(pattern, parts) if in_stack is None else _IN_A_STACK.format(name=in_stack)
+            kind = type(owner).__name__
             raise GraphError(NO_NAME_MATCHES.format(kind=kind, pattern=pattern, hint=hint, names=listed))
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -90,6 +90,17 @@ def test_one_norm_for_all_groups() -> None:
 def test_a_rule_that_has_no_effect_is_an_error(optimizer: optimize.Optimizer, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         trained(optimizer)
+
+
+def test_a_rule_for_one_layer_of_a_scan_says_how_to_have_it() -> None:
+    def layer(carried: Sequence[mtf.Tensor], _: object) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        return [carried[0] * mtf.get_variable("scale", "d:2")], []
+
+    with mtf.Graph() as graph:
+        (y,), _ = mtf.layer_stack(layer, mtf.ones(mtf.Mesh(graph), "d:2"), ("layers", 2))
+        found = r"finds no variable; it finds \"layer_001/scale\", but .* unroll=True\nThe .* are: layer/scale\."
+        with pytest.raises(GraphError, match=found):
+            optimize.ParameterGroups([("layer_001", SGD)], SGD).minimize(mtf.reduce_sum(y))
 
 
 def test_a_rule_inside_a_group_may_name_variables_of_another() -> None:
