@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from meshtf.call_sites import user_site
-from meshtf.errors import CollectiveError, ExecutionError, MeshtfError, UsageError
+from meshtf.errors import CollectiveError, ExecutionError, GraphError, MeshtfError, UsageError, nearest
 from meshtf.layout import TensorLayout
 from meshtf.lowering.emit.feeds_and_fetches import NO_CHECK_FAILED
 from meshtf.lowering.feeding import Fed
@@ -206,6 +206,10 @@ def make_variables(values: Mapping[str, Any], plan: Plan, lowering: Lowering) ->
     """Assigns values to variables, and makes those variables of a plan that have values here but are not in the
     store."""
     store, layouts = lowering.variables, _stored_layouts(plan)
+    for name in values:
+        if name not in layouts and name not in store:
+            known = nearest(name, layouts)
+            raise GraphError(f'program "{lowering.graph.name}" has no variable "{name}"{known}\n  at {user_site()}')
     made = [name for name in layouts if name in values and name not in store]
     try:
         for name in made:

@@ -104,7 +104,7 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("store update", lambda: STEP.variables.update({"w": 1.0}),
      GraphError, 'no variable "w" in the store; the store is empty until a program that'),
     ("initialize", lambda: STEP.initialize({"w": 1.0}),
-     GraphError, 'no variable "w" in the store; the store is empty until a program that'),
+     GraphError, 'program "step" has no variable "w"'),
     ("store set", lambda: STEP.variables.__setitem__("w", 1.0),
      GraphError, 'no variable "w" in the store; the store is empty until a program that'),
 ]
