@@ -237,6 +237,7 @@ def test_an_included_file_of_no_user_names_its_line(capsys: pytest.CaptureFixtur
         ),
         (["--mesh_shape=rows"], ["not of the form name:size", "Training.mesh_shape = 'rows'  is from --mesh_shape"]),
         (["--mesh_shape=rows:2"], ["cols", "is from digits_mlp.gin:11", "is from --mesh_shape"]),
+        (["--gin_param=Training.axis_parts='row:2x1'"], ["Training.axis_parts = 'row:2x1'  is from --gin_param="]),
     ],
 )
 def test_a_layout_that_is_wrong_names_its_flag(

@@ -21,7 +21,7 @@ from meshtf.errors import (
     SaveError,
 )
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.gin_files.bindings import where_written
+from meshtf.train.gin_files.bindings import present_bindings, where_written
 from meshtf.train.gin_files.errors import explained, user_frames, without_calls
 from meshtf.train.runs.agreement import Agreement
 from meshtf_programs.command_lines.shared.command_line import CommandLine, FlagError, HelpWanted
@@ -47,7 +47,7 @@ _OWN_LINE = re.compile(rf"\n  at (?:{re.escape(str(Path(__file__).parents[1]))}/
 call is in the user's code."""
 
 _ABOUT_LAYOUTS = (LayoutError, LayoutWarning, DeviceError)
-_LAYOUT_BINDINGS = ("Training.mesh_shape", "Training.layout", "Training.parameter_layout", "Training.activation_layout")
+_LAYOUT_PARAMETERS = ("mesh_shape", "layout", "parameter_layout", "activation_layout", "axis_parts")
 
 _OF_FILES = (
     OSError,
@@ -130,7 +130,7 @@ def error_message(error: Exception, written: Callable[[str, Sequence[str]], str]
     replace the lines on gin files and flags.
     """
     if isinstance(error, MeshtfError | LayoutWarning):
-        names = _LAYOUT_BINDINGS if isinstance(error, _ABOUT_LAYOUTS) else ()
+        names = _bindings_of_layouts() if isinstance(error, _ABOUT_LAYOUTS) else []
         told, _ = without_calls(str(error))
         text = _OWN_LINE.sub("", told)
         if "  is from " in text:
@@ -147,3 +147,11 @@ def error_message(error: Exception, written: Callable[[str, Sequence[str]], str]
         return _IN_USERS_CODE.format(kind=kind, error=error, frames="".join(traceback.format_list(frames)).rstrip())
     traceback.print_exception(error)
     return _FAULT.format(kind=kind, error=error)
+
+
+def _bindings_of_layouts() -> list[str]:
+    """Returns the names of the bindings that lay out the program. Those that an operative configuration has as None do
+    not.
+    """
+    names = [f"Training.{parameter}" for parameter in _LAYOUT_PARAMETERS]
+    return [b.name for b in present_bindings() if b.name in names and b.value is not None]
