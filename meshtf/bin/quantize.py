@@ -30,6 +30,7 @@ from meshtf.quantization.quantization import STATIC
 from meshtf.quantization.quantization_aware import INPUT_RANGE
 from meshtf.train.calibration import calibrated_ranges
 from meshtf.train.configuration import ConfigurationError, check_every_binding_is_read
+from meshtf.train.decoding.options import keep_decoding
 from meshtf.train.evaluation import Evaluation, Evaluator
 from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.runs.agreement import Agreement
@@ -75,6 +76,7 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     before.check()
     quantized = folder.read_training([*given, *quantization_bindings(values)], trust_config=values.trust_config)
     assert quantized.quantization is not None
+    keep_decoding()
     if not values.allow_unread_bindings:
         check_every_binding_is_read(of_flags_alone=True)
     after = Evaluator(quantized, mesh_impl)

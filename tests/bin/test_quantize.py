@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose task has text: the evaluation needs some."""
     path = tmp_path_factory.mktemp("run")
     (path / "a.txt").write_text(TEXT)
-    write_small_run(path, *of_text_in(path))
+    write_small_run(path, *of_text_in(path), "Decoding.top_k = 40")
     return path
 
 
@@ -61,7 +61,9 @@ def test_the_written_run_is_scored_and_exported(
     assert "the ranges of 6 kernels are observed over 2 training batches" in told
     first, second = map(float, re.findall(r"perplexity: +([\d.]+) before, ([\d.]+) after", told)[0])
     assert abs(second / first - 1) > 1e-3, "4 bits change the result"
-    assert "Quantization.weights = 'int4'" in (run / "operative_config.gin").read_text()
+    configuration = (run / "operative_config.gin").read_text()
+    assert "Quantization.weights = 'int4'" in configuration
+    assert "Decoding.top_k = 40" in configuration
 
     assert check_drawn_texts(run, tmp_path / "saved", capsys)["dtypes"].count("int8") == 6
 

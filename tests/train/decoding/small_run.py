@@ -8,6 +8,7 @@ import gin
 
 from meshtf.train import RunFolder, Training
 from meshtf.train.configuration import find_gin_file
+from meshtf.train.decoding.options import keep_decoding
 from meshtf.train.decoding.programs import greatest_sizes, scoring_program
 from meshtf.train.trainer import mesh_of
 
@@ -35,6 +36,7 @@ def write_small_run(path: Path, *bindings: str) -> Training:
     gin.parse_config_files_and_bindings([str(find_gin_file("lm_tiny.gin"))], [*BINDINGS, *bindings])
     folder.operative_config.write_text(gin.config_str())
     training = folder.read_training()
+    keep_decoding()
     folder.operative_config.write_text(gin.operative_config_str())
     program = scoring_program(training, mesh_of(training), greatest_sizes(training))
     program.initialize()
