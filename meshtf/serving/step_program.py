@@ -13,12 +13,14 @@ from meshtf.mesh_impl.mesh_impl import MeshImpl
 from meshtf.models import IncrementalDecoder
 from meshtf.serving.row_choice import choice_specs, chosen_tokens
 from meshtf.train.configuration import ConfigurationError
-from meshtf.train.decoding.programs import text_program
+from meshtf.train.decoding.programs import greatest_sizes, text_program
 from meshtf.train.decoding.step_decoder import token_logits
 from meshtf.train.layouts.without_pipelines import without_pipelines
 from meshtf.train.training import Training
 
-_NO_DECODER = "an engine serves language models such as TransformerLM, and the model is a {model}"
+_NO_DECODER = """\
+only language models such as TransformerLM can be served, and the model is {model}. meshtf-decode and meshtf-export also
+take models that have an encoder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +81,8 @@ def step_program(
       GraphError: if the model cannot read prompts in parts.
       LayoutError: if the layout does not fit the program.
     """
-    make = getattr(without_pipelines(training.model), "incremental_decoder", None)
+    has_encoder = greatest_sizes(training).inputs is not None
+    make = None if has_encoder else getattr(without_pipelines(training.model), "incremental_decoder", None)
     training = _with_floating_cache(training)
 
     def step(

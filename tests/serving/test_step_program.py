@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 
 import meshtf as mtf
+from meshtf.layers import AttentionConfig, VocabularyEmbedding
+from meshtf.layers.transformer import CrossAttention, SelfAttention, TokenEmbedding, TransformerStack
 from meshtf.mesh_impl.pjrt.pjrt import Executable
+from meshtf.models import EncoderDecoder
 from meshtf.serving.engine_options import EngineOptions
 from meshtf.serving.engine_programs import EnginePrograms
 from meshtf.train import RunFolder
+from meshtf.train.configuration import ConfigurationError
+from tests.train.decoding.drafts.test_draft_model import training_of
 from tests.train.decoding.small_run import write_small_run
 
 LAYERS, PAGES, PAGE = 2, 37, 4
@@ -42,3 +47,12 @@ def test_an_accelerators_step_makes_no_copy_of_its_cache(tmp_path: Path) -> None
     assert made.count("fusion") <= 2 * LAYERS, "each is one of the scatters"
     kept = programs.forward.variables["pages/0"]
     assert np.array(kept).shape == (POSITIONS, 2, 8)
+
+
+def test_a_model_with_an_encoder_is_refused() -> None:
+    attention = AttentionConfig(num_heads=2, d_kv=4)
+    encoder = TransformerStack([SelfAttention(attention)], num_layers=1)
+    decoder = TransformerStack([SelfAttention(attention), CrossAttention(attention)], num_layers=1)
+    training = training_of(EncoderDecoder(8, TokenEmbedding(VocabularyEmbedding(9)), encoder, decoder))
+    with pytest.raises(ConfigurationError, match=r"only language models .* and the model is EncoderDecoder\. meshtf-d"):
+        EnginePrograms(training, mtf.PlanMeshImpl("all:1", ""), EngineOptions())

@@ -150,8 +150,6 @@ def error_message(error: Exception, written: Callable[[str, Sequence[str]], str]
 
 
 def _bindings_of_layouts() -> list[str]:
-    """Returns the names of the bindings that lay out the program. Those that an operative configuration has as None do
-    not.
-    """
+    """Returns the names of the bindings that lay out the program. An operative configuration also has unset ones."""
     names = [f"Training.{parameter}" for parameter in _LAYOUT_PARAMETERS]
-    return [b.name for b in present_bindings() if b.name in names and b.value is not None]
+    return [b.name for b in present_bindings() if b.name in names and b.value not in (None, ())]
