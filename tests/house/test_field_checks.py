@@ -202,7 +202,7 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: InitialCheckpoint("x", 4),
         ConfigurationError,
-        "InitialCheckpoint.rules must be a list of pairs",
+        "InitialCheckpoint: rules must be a list, each a tuple of a string and",
     ),
     (lambda: Quantization(floating=4), GraphError, "Quantization.floating must be a list of names of scopes, and is 4"),
     (lambda: QuantizationAware("int8"), GraphError, "quantization must be a Quantization, and is 'int8'"),
