@@ -142,6 +142,14 @@ def check(owner: object, field: str, holds: bool, wanted: str, error: type[Excep
         raise error(f"{type(owner).__name__}: {field} must be {wanted}, and is {getattr(owner, field)!r}")
 
 
+def what_it_lacks(value: Any, protocol: type) -> str:
+    """Says what an object lacks of a protocol. If it has nothing of it or is a class, says how gin makes an object."""
+    missing = [name for name in _members(protocol) if not hasattr(value, name)]
+    if inspect.isclass(value) or len(missing) == len(_members(protocol)):
+        return "; in gin @Name() makes one, parentheses included"
+    return f"; it lacks {', '.join(missing)}"
+
+
 def resolved_hint(annotation: Any, module: ModuleType | None) -> Any:
     """The type of an annotation as it was written in a module; None if it cannot be known."""
 

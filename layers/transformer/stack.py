@@ -15,7 +15,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.errors import nearest
-from meshtf.field_checks import check_fractions, check_kinds, check_sizes
+from meshtf.field_checks import check_fractions, check_kinds, check_sizes, what_it_lacks
 from meshtf.layers.attention import AttentionConfig, LinearBias, PositionBias, RelativePositionBias
 from meshtf.layers.attention.caches.pages import PAGED_LENGTH, PageView, paged
 from meshtf.layers.pipeline_schedule import PipelineSchedule
@@ -193,8 +193,8 @@ class TransformerStack:
         for number, sublayer in enumerate(self.sublayers):
             if isinstance(sublayer, type) or not isinstance(sublayer, Sublayer):
                 raise ValueError(
-                    f"TransformerStack: sublayers[{number}] is not a sublayer: {sublayer!r}; in gin @Name() makes one, "
-                    f"parentheses included"
+                    f"TransformerStack: sublayers[{number}] is not a sublayer: {sublayer!r}"
+                    f"{what_it_lacks(sublayer, Sublayer)}"
                 )
         check_kinds(self)
         check_sizes(self, "num_layers")

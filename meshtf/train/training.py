@@ -14,6 +14,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.divisors import divisors
 from meshtf.errors import MeshtfError, counted, nearest
+from meshtf.field_checks import what_it_lacks
 from meshtf.layout import LayoutLike
 from meshtf.mesh_impl.mesh_options import MeshOptionFields
 from meshtf.mesh_impl.mesh_shape_rule import MeshShapeRule
@@ -123,7 +124,8 @@ class Training(MeshOptionFields):
 
     def __post_init__(self) -> None:
         self._check_is("model", callable(getattr(self.model, "metrics", None)) and not isinstance(self.model, type))
-        self._check_is("task", isinstance(self.task, Task) and not isinstance(self.task, type))
+        is_task = isinstance(self.task, Task) and not isinstance(self.task, type)
+        self._check_is("task", is_task, what_it_lacks(self.task, Task))
         self._check_is("optimizer", isinstance(self.optimizer, mtf.optimize.Optimizer))
         self._check_integers(1, "batch_size", "num_steps", "num_microbatches", "keep_checkpoints", "log_every")
         self._check_integers(0, "seed")
@@ -222,11 +224,11 @@ class Training(MeshOptionFields):
                     f"subclass of meshtf.train.Callback, and in gin @Name() makes one, parentheses included"
                 )
 
-    def _check_is(self, what: str, holds: bool) -> None:
+    def _check_is(
+        self, what: str, holds: bool, advice: str = "; in gin @Name() makes one, parentheses included"
+    ) -> None:
         if not holds:
-            raise ConfigurationError(
-                f"Training.{what} is no {what}: {getattr(self, what)!r}; in gin @Name() makes one, parentheses included"
-            )
+            raise ConfigurationError(f"Training.{what} is no {what}: {getattr(self, what)!r}{advice}")
 
     def _check_integers(self, least: int, *names: str, may_be_none: bool = False) -> None:
         for name in names:

@@ -399,6 +399,15 @@ FILES = [
     of_model("sizes_below_nothing", "mtf.Dimension('d', -1)", "must not be negative", "sizes_below_nothing.py:13"),
     of_model("takes_none", "raise KeyError(3)", "KeyError: 3", "takes_none.py:13 in metrics"),
     Files(
+        "half_a_task",
+        {
+            "mine.gin": "include 'digits_mlp.gin'\nimport half_a_task\nTraining.task = @Half()\n",
+            "half_a_task.py": "import gin\n@gin.configurable\nclass Half:\n  name = 'half'\n  vocabulary = None\n"
+            "  tokens_per_example = None\n  def inputs(self, batch): ...\n",
+        },
+        ("Training.task is no task", "it lacks evaluation_batches, num_bytes, training_batches", "mine.gin:3"),
+    ),
+    Files(
         "perceptron_on_text",
         {
             "mine.gin": "include 'lm_tiny.gin'\nimport meshtf.models.mlp_classifier\n"

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import counted, nearest
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, what_it_lacks
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data._tokenized_text import is_held_out
 from meshtf.train.data.array_task import ArrayTask
@@ -23,7 +23,7 @@ from meshtf.train.task import Batch, Fingerprint, Position
 
 INPUTS, TOKEN_TYPES, LABELS = "inputs", "inputs_token_types", "labels"
 
-_NO_KIND = "LabelledTextTask.{name} is no {kind}: {value!r}; in gin @Name() makes one, parentheses included"
+_NO_KIND = "LabelledTextTask.{name} is no {name}: {value!r}{advice}"
 _NO_LABEL = '{place}, column "{column}": {label!r} is not one of the labels {labels}{hint}'
 _NO_CLASS = '{place}, column "{column}": {label!r} is no number from 0 to {last} (LabelledTextTask.labels = {count})'
 _NO_PADDING = """\
@@ -72,8 +72,9 @@ class LabelledTextTask:
     def __post_init__(self) -> None:
         kinds = {"source": LabelledSource, "vocabulary": Vocabulary}
         for name, kind in kinds.items():
-            if isinstance(getattr(self, name), type) or not isinstance(getattr(self, name), kind):
-                raise ConfigurationError(_NO_KIND.format(name=name, kind=name, value=getattr(self, name)))
+            value = getattr(self, name)
+            if isinstance(value, type) or not isinstance(value, kind):
+                raise ConfigurationError(_NO_KIND.format(name=name, value=value, advice=what_it_lacks(value, kind)))
         is_share = isinstance(self.held_out, int | float) and 0 < self.held_out < 1
         if not is_share and (isinstance(self.held_out, type) or not isinstance(self.held_out, LabelledSource)):
             raise ConfigurationError(

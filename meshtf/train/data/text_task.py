@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import counted, nearest
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, what_it_lacks
 from meshtf.files.remote.failures import without_secrets
 from meshtf.files.remote.remote_folder import is_remote
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime
@@ -33,7 +33,7 @@ from meshtf_programs.user_paths import user_path
 
 EVALUATION_SEED = 0
 
-NO_SUCH_KIND = "TextTask.{name} is no {name}: {value!r}; in gin @Name() makes one, parentheses included"
+NO_SUCH_KIND = "TextTask.{name} is no {name}: {value!r}{advice}"
 
 
 @gin.configurable(module="meshtf.train")
@@ -75,7 +75,7 @@ class TextTask:
         for name, kind in kinds.items():
             value = getattr(self, name)
             if isinstance(value, type) or not isinstance(value, kind):
-                raise ConfigurationError(NO_SUCH_KIND.format(name=name, value=value))
+                raise ConfigurationError(NO_SUCH_KIND.format(name=name, value=value, advice=what_it_lacks(value, kind)))
         _check_held_out(self.held_out)
         if self.tokens is not None and (not isinstance(self.tokens, str) or not self.tokens):
             raise ConfigurationError(f"TextTask.tokens must be the path of a folder, and is {self.tokens!r}")

@@ -316,7 +316,8 @@ def test_a_position_in_other_data(many_texts: Source) -> None:
 
 BAD_VALUES = [
     ({"source": TextFiles}, r"TextTask.source is no source: .*in gin @Name\(\) makes one"),
-    ({"objective": "lm"}, r"TextTask.objective is no objective: 'lm'"),
+    ({"objective": "lm"}, r"TextTask.objective is no objective: 'lm'; in gin @Name\(\) makes one"),
+    ({"source": ByteVocabulary()}, r"TextTask.source is no source: ByteVocabulary.*\); in gin @Name\(\) makes one"),
     ({"length": 0}, r"TextTask.length of inputs must be an integer, 1 or more, and is 0"),
     (
         {"length": {"input": 5}},

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import meshtf as mtf
 from meshtf.errors import counted
-from meshtf.field_checks import check_kinds
+from meshtf.field_checks import check_kinds, what_it_lacks
 from meshtf.number_checks import is_integer
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.data.fingerprints import CONTENTS, SOURCE
@@ -33,7 +33,7 @@ from meshtf.train.task import WEIGHTS, Batch, Fingerprint, Position
 
 _INDEX = "index"
 
-_NO_KIND = "ImageTask.{name} is no {kind}: {value!r}; in gin @Name() makes one, parentheses included"
+_NO_KIND = "ImageTask.{name} is no {kind}: {value!r}{advice}"
 _NO_LIST = "ImageTask.{name} must be a list, and is {value!r}; in gin [@Name(), @Another()] is one"
 _ONE_SIDE = """\
 none of {count} in {source} is {side}: a hash of each name decides, with ImageTask.held_out = {held_out}. \
@@ -102,7 +102,8 @@ class ImageTask:
             given.append(("held_out", ImageSource, self.held_out))
         for name, kind, value in given:
             if isinstance(value, type) or not isinstance(value, kind):
-                raise ConfigurationError(_NO_KIND.format(name=name, kind=kind.__name__, value=value))
+                advice = what_it_lacks(value, kind)
+                raise ConfigurationError(_NO_KIND.format(name=name, kind=kind.__name__, value=value, advice=advice))
         if isinstance(self.held_out, float) and not 0 < self.held_out < 1:
             raise ConfigurationError(
                 f"ImageTask.held_out must be a share of the images, in (0, 1), or a source, and is {self.held_out}"
