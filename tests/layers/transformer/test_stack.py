@@ -223,7 +223,7 @@ def test_a_bias_tells_what_is_ahead_apart_where_it_is_seen(mask: AttentionMask, 
         (lambda: TransformerStack([Tripled(), FeedForward], 2), "sublayers[1] is not a sublayer: <class"),  # type: ignore[list-item]
         (
             lambda: TransformerStack([RmsNorm()], 2),
-            "sublayers[0] is not a sublayer: RmsNorm(epsilon=1e-06, scale_offset=0.0); it lacks fill, name, num_states, s",
+            "sublayers[0] is not a sublayer: RmsNorm(epsilon=1e-06, scale_offset=0.0); it lacks fill, name, num_st",
         ),  # type: ignore[list-item]
         (lambda: FeedForward(0), "d_ff must be a positive integer, and is 0"),
         (lambda: FeedForward(8, "rellu"), "activation 'rellu' is not a function; did you mean \"relu\"?"),
