@@ -63,7 +63,7 @@ def activation_function(activation: Activation) -> ActivationFunction:
         return activation
     known = _by_name()
     name = "linear" if activation is None else activation
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         hint = nearest_public(str(name), known)
         raise GraphError(f"activation {name!r} is not a function{hint}; there are {', '.join(known)}")
     return known[name]

@@ -84,6 +84,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
      GraphError, "no graph is being built here; call this inside the body of an"),
     ("conv2d size", lambda: mtf.layers.conv2d(IMAGE, ("f", 3), 0, name="c2"),
      GraphError, "no graph is being built here; call this inside the body of an"),
+    ("activations", lambda: mtf.layers.dense(X, [("o", 3)], activation=["relu"], name="d3"),
+     GraphError, 'activation [\'relu\'] is not a function; did you mean "relu"?; there are celu, elu,'),
     ("activation", lambda: mtf.layers.activation_function("gelu2"),
      GraphError, 'activation \'gelu2\' is not a function; did you mean "gelu"?; there are celu, elu,'),
     ("padded vocab", lambda: mtf.layers.padded_vocab_size(0),
