@@ -60,7 +60,10 @@ def check_parameters(fn: Callable[..., Any], specs: Iterable[str]) -> None:
             raise GraphError(f'inputs names "{name}", which {name_of(fn)} does not take{nearest(name, parameters)}')
         if parameters[name].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
             raise GraphError(f'{name_of(fn)} takes "{name}" by position alone, and inputs are given by name')
-    if missing := _unnamed(parameters, names):
+    missing = _unnamed(parameters, names)
+    if missing == "self":
+        raise GraphError(f"{name_of(fn)} is a method; give that of an object: mtf.function(x.{fn.__name__}, mesh_impl)")
+    if missing:
         raise GraphError(
             f'{name_of(fn)} takes "{missing}", which inputs does not name'
             f"{nearest(missing, names) or f'; name it there, or annotate it: {missing}: {EXAMPLE}'}"

@@ -93,6 +93,11 @@ def annotated(**hints: Any) -> mtf.Function:
     return mtf.function(program, PAPER)
 
 
+class Model:
+    def predict(self, x: mtf.f32["n:2"]) -> mtf.Tensor:
+        return x
+
+
 # fmt: off
 WRONG: list[tuple[str, Callable[[], Any], type[MeshtfError], str]] = [
     ("result dtype", lambda: result_of(mtf.i32["batch hidden"], lambda x: x),
@@ -109,6 +114,8 @@ WRONG: list[tuple[str, Callable[[], Any], type[MeshtfError], str]] = [
      GraphError, 'lambda> takes "y", which inputs does not name; name it there, or annotate it: y: mtf.f32["batch:64'),
     ("one not annotated", lambda: mtf.function(PAPER)(lambda x: x),
      GraphError, 'takes "x", which inputs does not name; name it there, or annotate it: x: mtf.f32["batch:64'),
+    ("a method", lambda: mtf.function(PAPER)(Model.predict),
+     GraphError, "predict is a method; give that of an object: mtf.function(x.predict, mesh_impl)"),
     ("two sizes", lambda: annotated(x=mtf.f32["n:2"], y=mtf.f32["n:3"]),
      ShapeError, '"n" has size 2 in input "x" and 3 in "y"'),
     ("no shape", lambda: annotated(x=mtf.f32),
