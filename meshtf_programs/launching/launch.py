@@ -18,6 +18,7 @@ from meshtf_programs.launching.launched import Launched
 from meshtf_programs.launching.restarts import BAD_USAGE, Restarts
 from meshtf_programs.launching.ssh import Host
 from meshtf_programs.launching.started_process import Here, Starter, There
+from meshtf_programs.nearest import nearest
 from meshtf_programs.standard_streams import print_text
 
 __all__ = ["PROGRAM", "help_text", "main", "run"]
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     if found is None and (file := shutil.which(program, mode=os.F_OK)) is not None:
         return _complain(f"{file} may not be executed; if it is a program, chmod +x permits it", _NOT_STARTED)
     if found is None:
-        places = "on PATH" if hosts else f"on PATH, nor in {_OWN_FOLDER}"
+        places = "on PATH" if hosts else f"on PATH, nor in {_OWN_FOLDER}{nearest(program, os.listdir(_OWN_FOLDER))}"
         return _complain(f"there is no program {program!r} {places}", _NO_PROGRAM)
     starters: list[Starter] = [There(found, host) for host in hosts] or [Here()] * options.processes
     command = options.command if hosts else [found, *options.command[1:]]

@@ -195,7 +195,9 @@ def test_what_is_wrong_is_named(arguments: list[str], message: str, capsys: pyte
 
 def test_an_unknown_program_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["meshtf-launch", "--processes=2", "--", "meshtf-trian"]) == 127
-    assert "there is no program 'meshtf-trian' on PATH, nor in " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "there is no program 'meshtf-trian' on PATH, nor in " in error
+    assert '; did you mean "meshtf-train"?' in error
 
 
 @pytest.mark.parametrize(("content", "mode", "message"), [
