@@ -16,7 +16,7 @@ from absl import flags
 
 from meshtf.bin.shared.cluster import wants_cluster
 from meshtf.bin.shared.configuration_flags import mesh_bindings
-from meshtf.bin.shared.decoding_flags import decoding_of
+from meshtf.bin.shared.decoding_flags import decoding_bindings, decoding_of
 from meshtf.bin.shared.mesh import check_rules_are_used, mesh_for
 from meshtf.bin.shared.output_file import check_overwrites_no_configuration, check_overwrites_no_input
 from meshtf.bin.shared.peak_memory import say_peak_memory
@@ -70,7 +70,8 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
     """Reads configuration and texts, builds and checks the programs, and restores the checkpoint."""
     folder = RunFolder.existing(values.model_dir)
     draft = draft_of(values)  # comes first, so that gin holds the model's configuration when decoding is read
-    training = folder.read_training([*values.gin_param, *mesh_bindings(values)], trust_config=values.trust_config)
+    bindings = [*values.gin_param, *mesh_bindings(values), *decoding_bindings(values)]
+    training = folder.read_training(bindings, trust_config=values.trust_config)
     decoding = decoding_of(values, training, is_score=values.score)
     files = [Path(name) for name in values.prompt_file]
     if wants_cluster(values) and not (values.prompt or files):

@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 import meshtf as mtf
-from meshtf.bin.shared.decoding_flags import decoding_of, given_options
+from meshtf.bin.shared.decoding_flags import decoding_bindings, decoding_of, given_options
 from meshtf.bin.shared.output_file import check_folder_can_be_made
 from meshtf.bin.shared.run_program import run_program
 from meshtf.files.remote.failures import without_secrets
@@ -49,11 +49,12 @@ def prepare(values: flags.FlagValues) -> Callable[[], int]:
         raise ConfigurationError(f"--output={output} is there already; give another, or remove it")
     check_output(output)
     check_folder_can_be_made(output, "--output")
-    training = folder.read_training(values.gin_param, trust_config=values.trust_config)
+    bindings = [*values.gin_param, *decoding_bindings(values)]
+    training = folder.read_training(bindings, trust_config=values.trust_config)
     if isinstance(training.model, TextModel):
         decoding = decoding_of(values, training)
     else:
-        decoding = configured_decoding(**({} if values.batch_size is None else {"batch_size": values.batch_size}))
+        decoding = configured_decoding()
         if useless := [name for name in given_options(values) if name != "batch_size"]:
             model = type(training.model).__name__
             raise ConfigurationError(f"--{useless[0]} has no effect on {model}, which does not generate text")

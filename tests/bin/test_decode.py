@@ -158,6 +158,7 @@ def test_scoring_goes_on_where_it_was_broken_off(
         (["--model_dir=/dev/null/run"], "/dev/null/run is not the folder of a run"),
         (["--model_dir={folder}", "--promt=x"], "Unknown command line flag 'promt'. Did you mean: prompt"),
         (["--model_dir={folder}", "--prompt=x", "--method=gredy"], "flag --method=gredy: value should be one of"),
+        (["--model_dir={folder}", "--prompt=x", "--seed=-1"], "\n  Decoding.seed = -1  is from --seed\n"),
         (
             ["--model_dir={folder}", "--prompt=x", "--beam_size=3"],
             "--beam_size has no effect with --method=greedy; it is for --method=beam",

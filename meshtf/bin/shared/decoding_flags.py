@@ -11,6 +11,7 @@ from absl import flags
 from meshtf.train.configuration import ConfigurationError
 from meshtf.train.decoding.options import NEVER, OPTIONS_OF, OPTIONS_OF_RULES, Decoding, configured_decoding
 from meshtf.train.decoding.programs import greatest_sizes
+from meshtf.train.gin_files.bindings import Parameter
 from meshtf.train.training import Training
 
 OF_ALL_METHODS = ("max_length", "max_new_tokens", "batch_size", "seed")
@@ -29,8 +30,14 @@ def given_options(values: flags.FlagValues) -> dict[str, Any]:
     return given
 
 
+def decoding_bindings(values: flags.FlagValues) -> list[Parameter]:
+    """Returns the gin bindings for the flags, except for --stop, which adds texts to those of gin."""
+    given = given_options(values).items()
+    return [Parameter(f"--{name}", f"Decoding.{name} = {value!r}") for name, value in given if name != "stop"]
+
+
 def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool = False) -> Decoding:
-    """Returns the decoding that gin and the flags describe.
+    """Returns the decoding that gin, in which `decoding_bindings` are, and --stop describe.
 
     Raises:
       ConfigurationError: if the model is not one of text, or an option has no effect or an impossible value.
@@ -38,7 +45,7 @@ def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool 
     greatest_sizes(training)
     given = given_options(values)
     texts = given.pop("stop", [])
-    decoding = configured_decoding(**given)
+    decoding = configured_decoding()
     check_effect([*given, *(["stop"] if texts else [])], decoding.method, decoding.beam_rules, is_score=is_score)
     return dataclasses.replace(decoding, stop_texts=(*decoding.stop_texts, *texts))
 
