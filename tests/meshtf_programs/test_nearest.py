@@ -26,6 +26,9 @@ MEANT: list[tuple[types.ModuleType, dict[str, list[str]]]] = [
         "logsumexp": ["reduce_logsumexp"], "arange": ["range"], "grad": ["gradients"], "jit": ["function"],
         "linear": ["mtf.layers.dense"], "batch_norm": ["mtf.layers.batch_norm"], "Linear": ["mtf.layers.dense"],
         "cross_entropy": ["mtf.layers.softmax_cross_entropy_with_logits"],
+        "value_and_grad": ["gradients"], "custom_vjp": ["custom_gradient"], "pjit": ["function"], "float32": ["f32"],
+        "PartitionSpec": ["LayoutRules"], "make_mesh": ["SpmdMeshImpl"], "stop_grad": ["stop_gradient"],
+        "detach": ["stop_gradient"], "full_like": ["fill"],
         # Likeness alone
         "selo": [], "reduce_med": [], "is_man": [], "sinc": [], "zzzzzz": [], "kron": [],
     }),
@@ -40,7 +43,7 @@ MEANT: list[tuple[types.ModuleType, dict[str, list[str]]]] = [
     }),
     (mtf.models, {
         "BERT": ["MaskedLM"], "GPT": ["TransformerLM"], "MLP": ["MLPClassifier"], "Resnet": ["ResNet"],
-        "TransfomerLM": ["TransformerLM"], "Diffusion": [],
+        "TransfomerLM": ["TransformerLM"], "Diffusion": [], "ViT": ["VisionTransformer"],
     }),
 ]  # fmt: skip
 
