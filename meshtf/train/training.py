@@ -141,6 +141,7 @@ class Training(MeshOptionFields):
         initial_checkpoint_of(self.initial_checkpoint)
         self._check_microbatches()
         self._check_vocabulary()
+        self._check_classes()
 
     @property
     def batch(self) -> mtf.Dimension:
@@ -210,6 +211,15 @@ class Training(MeshOptionFields):
                 f"the vocabulary of Training.task has {counted(self.task.vocabulary.size, 'id')}, but that of "
                 f"Training.model has {rows}: {self.task.vocabulary} does not fit; give the model a vocab_size of at "
                 f"least {self.task.vocabulary.size}"
+            )
+
+    def _check_classes(self) -> None:
+        """Rejects a task with more classes than the model."""
+        given, known = (getattr(part, "num_classes", None) for part in (self.task, self.model))
+        if isinstance(given, int) and isinstance(known, int) and given > known:
+            name = type(self.model).__name__
+            raise ConfigurationError(
+                f"Training.task has {counted(given, 'class', 'classes')}, more than the {known} of {name}.num_classes"
             )
 
     def _check_callbacks(self) -> None:

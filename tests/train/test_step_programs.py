@@ -261,6 +261,13 @@ def test_a_vocabulary_that_does_not_fit_the_model_is_refused(tiny_training: Make
     assert tiny_training(model=model(size), task=task).task is task
 
 
+def test_more_classes_than_the_model_has_are_refused(tiny_training: Make) -> None:
+    model, task = types.SimpleNamespace(metrics=tiny_training().model.metrics, num_classes=2), tiny_training().task
+    object.__setattr__(task, "num_classes", 3)
+    with pytest.raises(ConfigurationError, match=r"task has 3 classes, more than the 2 of SimpleNamespace.num_classes"):
+        tiny_training(model=model, task=task)
+
+
 def test_a_training_is_a_value(tiny_training: Make) -> None:
     training = tiny_training()
     assert dataclasses.replace(training, num_steps=3).num_steps == 3
