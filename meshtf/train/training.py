@@ -136,8 +136,8 @@ class Training(MeshOptionFields):
         self._check_boolean("check_gradients")
         self._check_activation_dtype()
         self._check_callbacks()
-        self._check_is("quantization", isinstance(self.quantization, Quantization | None))
-        self._check_is("quantization_aware", isinstance(self.quantization_aware, QuantizationAware | None))
+        self._check_quantization("quantization", Quantization)
+        self._check_quantization("quantization_aware", QuantizationAware)
         initial_checkpoint_of(self.initial_checkpoint)
         self._check_microbatches()
         self._check_vocabulary()
@@ -239,6 +239,13 @@ class Training(MeshOptionFields):
     ) -> None:
         if not holds:
             raise ConfigurationError(f"Training.{what} is no {what}: {getattr(self, what)!r}{advice}")
+
+    def _check_quantization(self, name: str, kind: type) -> None:
+        value, wanted = getattr(self, name), kind.__name__
+        if not isinstance(value, kind | None):
+            raise ConfigurationError(
+                f"Training.{name} must be a {wanted}, or None, and is {value!r}; in gin @{wanted}() makes one"
+            )
 
     def _check_integers(self, least: int, *names: str, may_be_none: bool = False) -> None:
         for name in names:

@@ -178,6 +178,7 @@ PARAMETERS = [
     ("Training.model=None", ["Training.model is no model: None"]),
     ("Training.model=@digits()", ["Training.model is no model"]),
     ("Training.task=@MLPClassifier()", ["Training.task is no task"]),
+    ("Training.quantization_aware=@Quantization()", ["must be a QuantizationAware", "gin @QuantizationAware() makes"]),
     ("Training.optimizer=0.1", ["Training.optimizer is no optimizer: 0.1"]),
     ("Training.optimizer=@WarmUpSchedule()", ["no gin file and no --gin_param gives WarmUpSchedule.num_steps"]),
     # layouts
