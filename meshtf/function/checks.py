@@ -62,7 +62,7 @@ def check_parameters(fn: Callable[..., Any], specs: Iterable[str]) -> None:
             raise GraphError(f'{name_of(fn)} takes "{name}" by position alone, and inputs are given by name')
     missing = _unnamed(parameters, names)
     if missing == "self":
-        raise GraphError(f"{name_of(fn)} is a method; give that of an object: mtf.function(x.{fn.__name__}, mesh_impl)")
+        raise GraphError(f"{name_of(fn)} is a method; give that of an object: mtf.function(x.{name_of(fn)}, mesh_impl)")
     if missing:
         raise GraphError(
             f'{name_of(fn)} takes "{missing}", which inputs does not name'
