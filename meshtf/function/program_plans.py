@@ -34,8 +34,8 @@ it outside and call it inside, or give it variables=mtf.VariableStore() from out
 
 _OPEN_VARIABLE = """\
 variable "{variable.full_name}" [{variable.shape}], made at {variable.site}, has dimension "{dim}", whose size the
-inputs of program "{name}" leave open, but a variable has one size for all calls; state it in the annotation of an input,
-as "{dim}:{size}\""""
+inputs of program "{name}" leave open, but a variable has one size for all calls; state it in the annotation of an
+input, as "{dim}:{size}\""""
 
 _OTHER_VARIABLE = """\
 variable "{variable.full_name}", made at {variable.site}, is {variable.spec} for {sizes}, and {first.spec} for {before}:

@@ -121,7 +121,7 @@ def other_size(step: mtf.Function) -> None:
 # fmt: off
 WRONG: list[tuple[str, Callable[[], Any], type[MeshtfError], str]] = [
     ("variable", lambda: other_size(variable_of(lambda x: [x.shape.get_dim_by_name("length"), ("d", 2)])),
-     GraphError, 'all calls; state it in the annotation of an input,\nas "length:3"'),
+     GraphError, 'all calls; state it in the annotation of an\ninput, as "length:3"'),
     ("variable of another name", lambda: other_size(variable_of(lambda x: [("places", x.shape.to_integer_list[1])])),
      GraphError, 'is [places:4] float32 for batch:2 length:4, and [places:3] float32 for batch:2 length:3'),
     ("two sizes", lambda: pair()(x=np.ones([2, 2], np.float32), y=np.ones([3], np.int32)),

@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 import meshtf as mtf
-from meshtf.backends._running_on_pjrt import running_on_pjrt
+from meshtf.backends._running_on_pjrt import CoreMemory, running_on_pjrt
 from meshtf.errors import CompilationError
 from meshtf.lowering.ahead import compile_ahead
 from meshtf.lowering.emit.xla.oversized import says_oversized
+from meshtf.lowering.report.memory.what_fits import BY_OPERATION
 from meshtf.mesh_impl.tpu.ahead_compiler import CompilerAnswer
 from meshtf.tensorflow_private import xla_modules
 
@@ -78,6 +79,6 @@ def test_the_runtime_of_a_tpu() -> None:
         pytest.raises(
             CompilationError, match=r'"step" is itself too large to be compiled for mesh \[all:4\]: INTERNAL'
         ),
-        running_on_pjrt("step", plan),
+        running_on_pjrt("step", plan, lambda: CoreMemory(BY_OPERATION, None, None)),
     ):
         raise pjrt.PjrtError(TOO_LARGE)
