@@ -50,17 +50,18 @@ def held_by(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
     Raises:
       DtypeError: the dtype cannot hold one (1.5 or 2**40 in int32). The message shows the first such number.
     """
-    lost = np.zeros(array.shape, bool)
+    lost, new = np.zeros(array.shape, bool), np.dtype(dtype.as_numpy_dtype)
     if np.iscomplexobj(array) and not dtype.is_complex:
         lost = np.ones(array.shape, bool)
-    elif dtype.is_integer and array.dtype != bool:
+    elif new.kind in "iu" and array.dtype != bool:
+        limits = np.iinfo(new)  # tf.DType.min takes a Ctrl-C in it for a dtype without limits
         with np.errstate(invalid="ignore"):
-            lost = np.logical_not((array >= dtype.min) & (array <= dtype.max) & (array == np.floor(array)))
+            lost = np.logical_not((array >= limits.min) & (array <= limits.max) & (array == np.floor(array)))
     if lost.any():
         if not array.ndim:
             raise DtypeError(f"scalar {array} is no {dtype.name}; convert the tensor with mtf.cast")
         raise DtypeError(f"{array[lost][0]}, in the array, is no {dtype.name}; convert the array, as in NumPy's astype")
-    return array.astype(dtype.as_numpy_dtype)
+    return array.astype(new)
 
 
 def check_number(dtype: tf.DType) -> None:

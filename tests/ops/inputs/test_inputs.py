@@ -56,3 +56,16 @@ def test_dropout_that_drops_nothing_takes_every_dtype() -> None:
     ids = mtf.placeholder(MESH, "batch:4", tf.int32)
     assert mtf.dropout(ids, False, rate=0.5) is ids
     assert mtf.dropout(ids, True, rate=0.0) is ids
+
+
+def test_ctrl_c_in_the_limits_of_a_dtype_is_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tf.DType.min and tf.DType.max catch it with all other errors, and say that the dtype has no limits."""
+
+    class Interrupted:
+        def __init__(self, _: object) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ml_dtypes.iinfo", Interrupted)
+    monkeypatch.setattr(np, "iinfo", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mtf.ones(mtf.Mesh(mtf.Graph()), "n:2", tf.int32)
