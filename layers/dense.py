@@ -39,12 +39,12 @@ def dense(  # noqa: PLR0913  # the original's parameters, and two of ours
       reduced_dims: one or several dimensions of x; by default its last.
       expert_dims: dimensions of x along which every position has a kernel and a bias of its own.
       use_bias: whether a bias [expert_dims, new_dims], zero at first, is added.
-      activation: applied to the result: a function, or its name.
+      activation: applied to the result: a function, or its name. With `unpadded_dims` it must be elementwise.
       kernel_initializer: by default normal of variance 1 / (product of the reduced sizes), cut at two standard
         deviations; see `VarianceScalingInitializer`.
       unpadded_dims: the true sizes of new and reduced dimensions that are padded, such as "d_ff:1000" if `new_dims` is
-        "d_ff:1024". Beyond them, kernel, bias and result are zeros, and checkpoints do not have them. Values of x
-        beyond them must be finite, and do not count.
+        "d_ff:1024". Beyond them, kernel, bias and result are zeros, and values of x do not count. Checkpoints have the
+        true sizes, except for int4 kernels and for scales of groups, which meshtf-quantize writes.
       name: the scope of `kernel` and `bias`; by default "dense", made unique.
 
     Returns:
@@ -67,6 +67,7 @@ def dense(  # noqa: PLR0913  # the original's parameters, and two of ours
     true_reduced, true_new = _true_shapes(given, new, unpadded_dims)
     x, reduced = _without_clash(x, given, new)
     true_reduced = mtf.Shape([(d.name, true.size) for d, true in zip(reduced, true_reduced, strict=True)])
+    x = _without_padding(x, reduced, true_reduced)
     function = activation_function(activation)
     initializer = _checked(kernel_initializer)(true_reduced, true_new)
     with mtf.variable_scope(name, default_name="dense"):
@@ -100,12 +101,12 @@ def _true_shapes(reduced: mtf.Shape, new: mtf.Shape, unpadded_dims: Dims) -> tup
     return mtf.Shape([true.get(d.name, d) for d in reduced]), mtf.Shape([true.get(d.name, d) for d in new])
 
 
-def _without_padding(y: mtf.Tensor, padded: mtf.Shape, true: mtf.Shape) -> mtf.Tensor:
-    """Replaces the padding by zeros, whose gradient is zero. An activation of 0 may be another number."""
+def _without_padding(x: mtf.Tensor, padded: mtf.Shape, true: mtf.Shape) -> mtf.Tensor:
+    """Replaces the padding by zeros, whose gradient is zero. Weights that meet it are then not trained."""
     for dim, own in zip(padded, true, strict=True):
         if own.size < dim.size:
-            y = mtf.where(mtf.range(y.mesh, dim, tf.int32) < own.size, y, 0, output_shape=y.shape)
-    return y
+            x = mtf.where(mtf.range(x.mesh, dim, tf.int32) < own.size, x, 0, output_shape=x.shape)
+    return x
 
 
 def _checked(kernel_initializer: DenseInitializer | None) -> DenseInitializer:

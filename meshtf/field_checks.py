@@ -172,7 +172,7 @@ def words(hint: Any) -> str:
     if hint in SCALARS:
         return SCALARS[hint]
     if origin is tuple and Ellipsis not in arguments:
-        return f"a tuple of {' and '.join(map(words, arguments))}"
+        return f"a tuple of {' and '.join(map(words, arguments))}".replace(", or ", " or ")
     if (origin or hint) in LISTS:
         kinds = [argument for argument in arguments if argument is not Ellipsis]
         return "a list" + (f", each {' and '.join(map(words, kinds))}" if kinds else "")

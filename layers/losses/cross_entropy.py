@@ -158,8 +158,7 @@ def _of_narrow(
 
     The gradient of both is one elementwise expression of the logits, which is rounded to their dtype once. It widens
     them again: XLA would otherwise write the wide logits once for both passes, and a copy of them in another order. For
-    NVIDIA's GPUs XLA writes no wide logits. There it also masks the padding again in each kernel, which it cannot do if
-    it must not merge the passes.
+    NVIDIA's GPUs XLA may merge the passes: it writes no wide logits there, and masks the padding again in each kernel.
     """
     is_class, inside = _classes(targets, size)
 

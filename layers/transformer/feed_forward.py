@@ -31,7 +31,8 @@ class FeedForward:
       dropout_broadcast_dims: names of dimensions along which elements are dropped together, such as ("length",).
       kernel_initializer: the initializer of wi, and of wo unless that has its own.
       output_initializer: the initializer of wo.
-      multiple: the dimension `d_ff` is padded to a multiple of this number. Checkpoints and counts have the true size.
+      multiple: the dimension `d_ff` is padded to a multiple of this number. Checkpoints and counts have the true size,
+        except for int4 kernels and for scales of groups.
       name: the scope of `wi` and `wo`.
     """
 

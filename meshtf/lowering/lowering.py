@@ -309,7 +309,8 @@ class Lowering:
     @says_where
     def execution(self, fetches: Sequence[Tensor], *, with_effects: bool = True) -> Execution:
         """The execution of the program that returns these fetches, made once."""
-        key = (_listed(fetches), with_effects)
+        fetches = _listed(fetches)
+        key = (fetches, with_effects)
         if key not in self._executions:
             self.check_fetches(fetches)
             make_plan = functools.partial(self.plan_for, tuple(fetches), effects=None if with_effects else ())
@@ -325,7 +326,7 @@ class Lowering:
 
         Unlike an execution without effects, it computes the values that the step assigns before it reads them.
         """
-        key = tuple(fetches)
+        fetches = key = _listed(fetches)
         if key not in self._peeks:
             self.check_fetches(fetches)
             effects = assignments_before([t.operation for t in fetches])
@@ -377,7 +378,8 @@ class Lowering:
         `trace` traces the program again with layers that keep no more than its argument for the gradient, and returns
         the new program's mesh and fetches. It is called to find out whether the program would then fit.
         """
-        chosen, key = TpuTopology.of(topology), tuple(fetches)
+        chosen = TpuTopology.of(topology)
+        fetches = key = _listed(fetches)
         chosen.places(self.mesh_shape)  # checks that the mesh fits, before minutes are spent
         if key not in self._ahead:
             plan = gathered_reductions(self.execution(fetches).plan)
@@ -427,7 +429,7 @@ class Lowering:
     @says_where
     def report(self, fetches: Sequence[Tensor] = ()) -> Report:
         """Layouts, memory per core and every collective of the program that returns these fetches."""
-        key = _listed(fetches)
+        fetches = key = _listed(fetches)
         if key not in self._reports:
             self._reports[key] = self._reported(fetches)
         return self._reports[key]

@@ -101,7 +101,7 @@ def test_a_gpu_without_memory_for_a_step_says_which_batch_would_fit(monkeypatch:
     assert "The largest at that point: 1.0 PiB broadcast [batch:65536 other:65536 third:65536] float32; " in lines[1]
     assert lines[2] == (
         "Each core has 105.0 GiB for this process, which memory_fraction sets on GPUs, and other arrays take 5.0 GiB "
-        'of it. By an estimate from the plan, "batch" of at most 2 instead of 65,536 would fit, with 96.0 GiB a core.'
+        'of it. By an estimate from the plan, "batch" of 2 instead of 65,536 would fit, with 96.0 GiB a core.'
     )
     assert "mtf.layer_stack" in lines[3]
     assert lines[4].startswith("Restart the process;")

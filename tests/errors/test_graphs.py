@@ -73,6 +73,12 @@ def test_what_is_no_lowering(
     assert words in read(kind, wrong)
 
 
+def test_fetches_may_come_from_a_generator() -> None:
+    fetched = [len(LOWERING.report(fetches).results) for fetches in ([X], (x for x in [X]))]
+    assert fetched == [1, 1]
+    assert len(LOWERING.execution(x for x in [X]).plan.fetches) == 1
+
+
 def test_no_graph(read: Callable[..., str]) -> None:
     def scope() -> None:
         with mtf.variable_scope("layer"):  # here

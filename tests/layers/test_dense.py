@@ -116,25 +116,26 @@ def test_padded_dimensions_change_no_step_of_training(layout: str) -> None:
     """The sigmoid of padding is not 0, so its weights would be trained if the padding stayed in the result."""
     generator, sizes = np.random.default_rng(0), {"wi/kernel": [4, 5], "wi/bias": [5], "wo/kernel": [5, 4]}
     weights = {f"dense/{name}": generator.normal(size=size).astype(np.float32) for name, size in sizes.items()}
-    x = generator.normal(size=[4, 4]).astype(np.float32)
+    whole = generator.normal(size=[4, 8]).astype(np.float32)
 
-    def trained(mesh_impl: mtf.GpuMeshImpl, padded: str) -> tuple[list[float], dict[str, np.ndarray]]:
+    def trained(mesh_impl: mtf.GpuMeshImpl, padded: str, kv: int) -> tuple[list[float], dict[str, np.ndarray]]:
         def train_step(x: mtf.Tensor) -> mtf.Tensor:
             with mtf.variable_scope("dense"):
-                h = mtf.layers.dense(x, padded, activation="sigmoid", unpadded_dims="d_ff:5", name="wi")
+                h = mtf.layers.dense(x, padded, activation="sigmoid", unpadded_dims="d_ff:5 kv:4", name="wi")
                 y = mtf.layers.dense(h, "kv:4", use_bias=False, unpadded_dims=("d_ff", 5), name="wo")
-            loss = mtf.reduce_mean(mtf.square(y - x))
+            loss = mtf.reduce_mean(mtf.square(y - x["kv", :4]))
             mtf.optimize.AdamWOptimizer(0.1).minimize(loss)
             return loss
 
-        step = mtf.function(train_step, mesh_impl, {"x": mtf.TensorSpec([BATCH, KV])})
+        x = whole[:, :kv]  # from the fifth on it is padding, and not 0
+        step = mtf.function(train_step, mesh_impl, {"x": mtf.TensorSpec([BATCH, ("kv", kv)])})
         step.initialize(weights)
         losses = [float(step(x=x)) for _ in range(4)]
         return losses, {name: step.variables[name] for name in weights}
 
     mtf.virtual_gpus(4)
-    losses, variables = trained(mtf.GpuMeshImpl("all:1", ""), "d_ff:5")
-    padded_losses, padded_variables = trained(mtf.GpuMeshImpl("rows:2;cols:2", layout), "d_ff:8")
+    losses, variables = trained(mtf.GpuMeshImpl("all:1", ""), "d_ff:5", 4)
+    padded_losses, padded_variables = trained(mtf.GpuMeshImpl("rows:2;cols:2", layout), "d_ff:8", 8)
     # A step's relative error is below some hundred roundings, and Adam divides gradients by their own size.
     np.testing.assert_allclose(padded_losses, losses, rtol=1e-4)
     for name, value in variables.items():

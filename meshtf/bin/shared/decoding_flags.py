@@ -37,7 +37,7 @@ def decoding_bindings(values: flags.FlagValues) -> list[Parameter]:
 
 
 def decoding_of(values: flags.FlagValues, training: Training, *, is_score: bool = False) -> Decoding:
-    """Returns the decoding that gin, in which `decoding_bindings` are, and --stop describe.
+    """Returns the decoding that gin and --stop describe. Gin must hold `decoding_bindings`.
 
     Raises:
       ConfigurationError: if the model is not one of text, or an option has no effect or an impossible value.

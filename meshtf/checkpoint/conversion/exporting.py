@@ -24,7 +24,7 @@ SHARD_BYTES = 5 * 10**9
 FLOATING = {"float32": tf.float32, "float16": tf.float16, "bfloat16": tf.bfloat16}
 
 _REMEDY = """\
-Nothing was written. The checkpoint must be of a model with this configuration, before meshtf-quantize; with --nostrict,
+Nothing was written. The checkpoint must be of a model with this configuration, and not quantized; with --nostrict,
 tensors that no rule takes are left out. An optimizer's state is always left out."""
 
 

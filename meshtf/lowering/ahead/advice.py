@@ -52,7 +52,7 @@ def advice(plan: Plan, activations: int, available: int, plan_with: PlanWith) ->
     words = [f"{change} ({_gib(needed[change])})" for change in fitting]
     batch = fitting_batch(plan, AS_FUSED.total, available) if peak > available else None
     if batch is not None:
-        words.append(f'"{batch.name}" of at most {batch.size:,} instead of {batch.now:,} ({_gib(batch.needed)})')
+        words.append(f'"{batch.name}" of {batch.size:,} instead of {batch.now:,} ({_gib(batch.needed)})')
     rest = available - (peak - activations)
     if 0 < rest < activations:
         words.append(f"{-(-activations // rest)} micro-batches, if each takes its part of the activations")

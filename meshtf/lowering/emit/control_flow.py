@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from meshtf.planning.plan import Branch, Carried, Instruction, Loop, Sliced, Stacked, Value
+from meshtf.planning.plan import Branch, Carried, Compute, Instruction, Loop, Sliced, Stacked, Value
 
 Tensors: TypeAlias = list[tf.Tensor]
 
@@ -137,14 +137,22 @@ def emit_loop(
 
 
 def _unchanged(loop: Loop) -> list[bool]:
-    """Whether each carried value stays the same in all iterations. Loops in the body may pass it on, too."""
+    """Whether each carried value stays the same in all iterations. Loops and copies in the body may pass it on, too."""
     inner = [i for i in loop.body if isinstance(i, Loop)]
     same = {c.result: c.initial for i in inner for c, is_same in zip(i.carried, _unchanged(i), strict=True) if is_same}
+    same |= {i.outputs[0]: i.inputs[0] for i in loop.body if _is_copy(i)}
 
     def first(value: Value) -> Value:
         return first(same[value]) if value in same else value
 
     return [first(c.leaving) is c.entering for c in loop.carried]
+
+
+def _is_copy(instruction: Instruction) -> bool:
+    """Whether it passes on a value as it is, such as `mtf.stop_gradient`."""
+    if not isinstance(instruction, Compute) or getattr(instruction.operation, "kernel", None) is not tf.identity:
+        return False
+    return instruction.inputs[0].layout == instruction.outputs[0].layout
 
 
 def _repeated(iterate: Callable[..., Any], times: int) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ Images are [batch, *spatial, groups, inner], kernels [*taps, groups, inner, oute
 groups, outer]. Without groups, all three may lack the axis. There are three ways to compute one:
 
 - TensorFlow's kernels, for one group of float32 or float64, in most cases without dilation. Where XLA compiles them,
-  also for bfloat16 without an axis of groups.
+  also for bfloat16, in two dimensions and without an axis of groups.
 - Tap by tap, where TensorFlow's CPU kernels fail: one matrix product for each element of a window. For a 1-dimensional
   window of 3, y = x[0::s] w[0] + x[1::s] w[1] + x[2::s] w[2].
 - One matrix product, if windows are single elements. oneDNN's convolution first reorders its kernel, which takes longer

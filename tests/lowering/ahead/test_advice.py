@@ -51,7 +51,7 @@ def test_what_helps_is_said_with_what_it_needs(least: Change | None, said: str, 
     text = advice(plan_with(Change()), 2**19, available, plan_with)
     listed = [f"{change} ({needed[change] / 2**30:.3g} GiB)" for change in fitting]
     # Where both changes are needed, the weights leave no room for any batch.
-    rest = '; "batch" of at most ' if least in (SPLIT, NOTHING) else ".\nOtherwise, a larger topology, "
+    rest = '; "batch" of ' if least in (SPLIT, NOTHING) else ".\nOtherwise, a larger topology, "
     last = "either, but would need " if least is None else "; ".join(listed) + rest
     assert text.startswith(f"By the plan {said}")
     assert last in text

@@ -50,15 +50,15 @@ By the plan it would fit. The plan does not count scratch memory of kernels, gap
 that are started ahead."""
 
 _FITS = """\
-By an estimate from the plan, "{name}" of at most {size:,} instead of {now:,} would fit, with {needed}{each}."""
+By an estimate from the plan, "{name}" of {size:,} instead of {now:,} would fit, with {needed}{each}."""
 
 _VARIABLES = """\
-The variables alone do not fit. {split} A layout or parameter_layout that splits them more, a narrower slice_dtype, or \
+The variables alone do not fit. {split}A layout or parameter_layout that splits them more, a narrower slice_dtype, or \
 an optimizer with fewer slots needs less."""
 
 _SPLIT = """\
 Each counted once, {what} take {whole}: split evenly, they need at least {least:,} cores with as much left, and the \
-mesh has {cores:,}."""
+mesh has {cores:,}. """
 
 
 class MemoryCount(NamedTuple):
@@ -97,12 +97,12 @@ def what_fits(plan: Plan, count: MemoryCount, available: int) -> str:
     if batch is not None:
         return batch.text(" a core")
     values = [value for value, _ in count.largest(plan, len(plan.instructions))]
-    return _split("the values at that point", values, plan, available)
+    return _split("the values at that point", values, plan, available).strip()
 
 
 def _split(what: str, values: Iterable[Value], plan: Plan, available: int) -> str:
     whole = sum(v.shape.size * v.dtype.size for v in values)
-    least = -(-whole // max(available, 1))
+    least = -(-whole // available) if available > 0 else 0
     if least < 2:
         return ""
     return _SPLIT.format(what=what, whole=_bytes(whole), least=least, cores=plan.mesh_shape.size)
@@ -126,7 +126,7 @@ class FittingBatch:
 
 
 def fitting_batch(plan: Plan, bytes_of: Callable[[Plan], int], available: int) -> FittingBatch | None:
-    """Returns the largest batch below the present one with which the plan's bytes are available. None if no one is
+    """Returns the largest batch below the present one with which the plan's bytes are available. None if none is
     known.
 
     The batch is the first dimension that all fed arrays have and no variable has. Its sizes are multiples of what the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -62,10 +62,13 @@ def test_the_message(fn: Callable[[mtf.Tensor], mtf.Tensor], fact: str, operatio
 def test_loops_in_a_row_that_pass_on_a_constant_are_compiled(recompute: str | None) -> None:
     """TensorFlow loses the body of the third if they all carry it, themselves or in loops inside."""
 
+    def turn(own: Sequence[mtf.Tensor], _: object) -> tuple[list[mtf.Tensor], list[mtf.Tensor]]:
+        return [own[0] + own[1], mtf.stop_gradient(own[1])], []
+
     def program(x: mtf.Tensor) -> mtf.Tensor:
         values = [x, mtf.ones(x.mesh, [D_MODEL])]
         for turns in ("first:4", "second:4", "third:4"):
-            values, _ = mtf.scan(lambda own, _: ([own[0] + own[1], own[1]], []), values, [], turns, recompute=recompute)
+            values, _ = mtf.scan(turn, values, [], turns, recompute=recompute)
         return values[0]
 
     assert lowered(program).hlo() is not None

@@ -69,7 +69,7 @@ def test_the_batch_that_is_named_fits_and_a_larger_one_does_not(
     assert (found.name, found.now, found.size % step) == ("batch", 512, 0)
     needed = [count.peak(program(size, mesh, layout)).total for size in (found.size, found.size + 8 * step)]
     assert needed[0] == found.needed <= available < needed[1]
-    assert f'"batch" of at most {found.size} instead of 512 would fit' in what_fits(now, count, available)
+    assert f'"batch" of {found.size} instead of 512 would fit' in what_fits(now, count, available)
 
 
 def micro_batches(batch: int) -> Plan:
