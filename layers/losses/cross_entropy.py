@@ -14,8 +14,6 @@ from meshtf.layers.class_ids import class_ids
 from meshtf.layers.losses._operands import widened
 from meshtf.number_checks import is_number
 
-_CUDA = "cuda"
-
 _TARGETS_ADVICE = """\
 to ignore some targets, give softmax_cross_entropy_with_logits `weights` that are 0 there; \
 with check_targets=False nothing is checked, and the loss of a target outside the vocabulary is 0"""
@@ -186,8 +184,8 @@ def _of_narrow(
         assert isinstance(total, mtf.Tensor)  # a gradient is asked for if one of the outputs has one
         return [mtf.cast(total, narrow.dtype), *(None for _ in all_inputs[1:])]
 
-    computes_again = logits.graph.kernels.platform != _CUDA
-    chosen, log_z = mtf.custom_gradient(forward, backward, [logits], computes_again=computes_again)
+    may_merge = logits.graph.kernels.is_cuda
+    chosen, log_z = mtf.custom_gradient(forward, backward, [logits], computes_again=not may_merge)
     return mtf.cast(is_class, tf.float32), chosen, log_z
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from meshtf.errors import CompilationError, DeviceError, ExecutionError, ProcessLostError
 from meshtf.lowering.emit.xla.oversized import oversized, says_oversized
 from meshtf.lowering.report.memory.what_fits import MemoryCount, largest_texts, what_fits
-from meshtf.lowering.report.text_table import bytes_text
+from meshtf.lowering.report.text_table import size_text
 from meshtf.mesh_impl.spmd.collective_runtime import collective_runtime, step_in_progress
 from meshtf.planning.plan import Plan
 
@@ -95,18 +95,14 @@ def _too_large(fact: str, program: str, plan: Plan, memory: CoreMemory) -> str:
     if memory.limit is not None:
         others = max((memory.used or 0) - peak.variables - peak.feeds, 0)
         fitting = what_fits(plan, memory.count, memory.limit - others)
-        limit = f"{_LIMIT.format(limit=_bytes(memory.limit), others=_bytes(others))} {fitting}".rstrip() + "\n"
+        limit = f"{_LIMIT.format(limit=size_text(memory.limit), others=size_text(others))} {fitting}".rstrip() + "\n"
     return _TOO_LARGE.format(
         program=program,
         mesh=plan.mesh_shape,
         fact=fact,
-        peak=_bytes(peak.total),
+        peak=size_text(peak.total),
         where="" if peak.operation is None else f" in {peak.operation.where}",
-        variables=_bytes(peak.variables),
+        variables=size_text(peak.variables),
         largest="; ".join(largest),
         limit=limit,
     )
-
-
-def _bytes(n: int) -> str:
-    return bytes_text(n).strip()

@@ -17,7 +17,7 @@ from meshtf.function.program import Function
 from meshtf.layout import LayoutLike
 from meshtf.lowering.lowering import Lowering
 from meshtf.lowering.report.report import Report
-from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, seconds_text, table
+from meshtf.lowering.report.text_table import Column, bytes_text, flops_text, seconds_text, size_text, table
 from meshtf.markup import block, element, folded, grid
 from meshtf.mesh_impl.mesh_impl import MeshImpl
 
@@ -69,16 +69,16 @@ class LayoutComparison:
         for name in ("parameter_layout", "activation_layout"):
             if any(getattr(r, name) not in ("", r.layout) for r in self.reports):
                 yield self._row(name.replace("_", " "), lambda r, name=name: getattr(r, name) or "(nothing is split)")
-        yield self._row("peak memory per core", lambda r: _bytes(r.memory.peak))
-        yield self._row("variables per core", lambda r: _bytes(r.memory.variables))
+        yield self._row("peak memory per core", lambda r: size_text(r.memory.peak))
+        yield self._row("variables per core", lambda r: size_text(r.memory.variables))
         yield self._row("work per core", lambda r: flops_text(r.flops_per_core).strip())
         yield self._row("of it repeated", lambda r: flops_text(r.repeated_flops_per_core).strip())
-        yield self._row("sent per core", lambda r: _bytes(r.bytes_sent_per_core))
+        yield self._row("sent per core", lambda r: size_text(r.bytes_sent_per_core))
         for kind, axes in dict.fromkeys((t.kind, t.axes) for r in self.reports for t in r.traffic):
             name = f"  {kind} over {'+'.join(axes)}"
             yield self._row(name, lambda r, kind=kind, axes=axes: _traffic(r, kind, axes))
         if any(r.processes > 1 for r in self.reports):
-            yield self._row("between processes", lambda r: _bytes(r.bytes_between_processes))
+            yield self._row("between processes", lambda r: size_text(r.bytes_between_processes))
         if self.predictions is not None:
             first, second = (seconds_text(p.seconds) for p in self.predictions)
             yield f"predicted step on {self.predictions[0].machine}", first, second
@@ -192,8 +192,5 @@ def _differing(first: Report, second: Report, labels: Mapping[str, str]) -> list
 
 def _traffic(report: Report, kind: str, axes: Sequence[str]) -> str:
     sent = [t for t in report.traffic if (t.kind, t.axes) == (kind, axes)]
-    return f"{_bytes(sum(t.bytes_sent for t in sent))}, {counted(sum(t.count for t in sent), 'time')}" if sent else "-"
-
-
-def _bytes(n: int) -> str:
-    return bytes_text(n).strip()
+    size = size_text(sum(t.bytes_sent for t in sent))
+    return f"{size}, {counted(sum(t.count for t in sent), 'time')}" if sent else "-"

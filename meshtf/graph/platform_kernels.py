@@ -20,6 +20,11 @@ class PlatformKernels:
     platform: str = ""
     split: frozenset[str] = frozenset()
 
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the platform is that of NVIDIA's GPUs."""
+        return self.platform == "cuda"
+
 
 NO_KERNELS = PlatformKernels()
 """The value for a platform that is unknown or has no kernels of its own."""

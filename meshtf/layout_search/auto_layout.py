@@ -29,7 +29,7 @@ from meshtf.layout_search.candidate_meshes import candidate_meshes
 from meshtf.layout_search.layout_choice import LayoutChoice
 from meshtf.layout_search.search_progress import SearchProgress, Watch
 from meshtf.lowering.report.memory.peak_memory import largest_at_peak
-from meshtf.lowering.report.text_table import bytes_text
+from meshtf.lowering.report.text_table import size_text
 from meshtf.mesh_impl.mesh_options import MeshOptions
 from meshtf.planning.layouts.rules_by_place import unused_rules
 from meshtf.planning.plan import Plan
@@ -248,15 +248,15 @@ class _Request:
         rules = least.choice.parameter_layout
         plan = self._plan(least.choice)
         largest = [
-            f"[{value.layout.to_string(value.shape)}] {value.dtype.name} of {name}, {_bytes(value.slice_bytes)}"
+            f"[{value.layout.to_string(value.shape)}] {value.dtype.name} of {name}, {size_text(value.slice_bytes)}"
             for value, name in largest_at_peak(plan, _LARGEST)
         ]
         text = _DOES_NOT_FIT.format(
             program=self.program.name,
             mesh=least.choice.mesh_shape,
-            memory=_bytes(memory),
-            peak=_bytes(least.peak_bytes),
-            over=_bytes(least.peak_bytes - memory),
+            memory=size_text(memory),
+            peak=size_text(least.peak_bytes),
+            over=size_text(least.peak_bytes - memory),
             layout=least.choice.layout,
             parameters="" if rules is None else f' and parameter_layout "{rules}"',
             largest="; ".join(largest),
@@ -285,7 +285,7 @@ class _Request:
                 break
             mesh = found.choice.mesh_shape
             if found.peak_bytes <= memory:
-                return _LARGER_MESH.format(mesh=mesh, peak=_bytes(found.peak_bytes))
+                return _LARGER_MESH.format(mesh=mesh, peak=size_text(found.peak_bytes))
         return _NO_MESH.format(times=2**_MOST_DOUBLINGS)
 
 
@@ -302,10 +302,6 @@ def _what_is_there_is_kept() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _bytes(number: float) -> str:
-    return bytes_text(number).strip()
 
 
 def _doubled(mesh: Shape, axis: object) -> Shape:

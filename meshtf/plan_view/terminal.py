@@ -15,7 +15,7 @@ from rich.text import Text
 from meshtf.call_sites import place_text
 from meshtf.errors import counted
 from meshtf.lowering.report.report import Report
-from meshtf.lowering.report.text_table import bytes_text, flops_text, seconds_text, wrapped
+from meshtf.lowering.report.text_table import flops_text, seconds_text, size_text, wrapped
 from meshtf.plan_view.operation_groups import OperationGroup, operation_groups
 from meshtf.plan_view.planned_layout import PlannedLayout
 from meshtf.plan_view.remarks import remarks
@@ -74,10 +74,6 @@ def _console() -> Console:
     return (
         console if console.is_terminal else Console(file=sys.stdout, highlight=False, width=_FILE_WIDTH, markup=False)
     )
-
-
-def _bytes(n: float) -> str:
-    return bytes_text(n).strip()
 
 
 def _flops(n: int) -> str:
@@ -145,14 +141,14 @@ def _memory(planned: PlannedLayout, report: Report, width: int) -> Iterator[Text
     style = "bold"
     if prediction is not None:
         fits = "" if prediction.fits else ", which does not fit"
-        room, style = f" of {_bytes(prediction.memory_bytes)}{fits}", "bold" if prediction.fits else "bold red"
-    yield _row("peak memory", Text(_bytes(memory.peak), style), f" a core{room}{where}")
+        room, style = f" of {size_text(prediction.memory_bytes)}{fits}", "bold" if prediction.fits else "bold red"
+    yield _row("peak memory", Text(size_text(memory.peak), style), f" a core{room}{where}")
     moment = max(report.memory_timeline, key=lambda m: m.total, default=None)
     if moment is not None and moment.total:
         kinds = {kind: getattr(moment, kind) for kind in _MEMORY_KINDS}
         kinds[_OTHER_ORDER] = memory.peak - moment.total
         yield _row("", _bar(kinds, memory.peak))
-        yield from _legend({kind: n for kind, n in kinds.items() if n}, _bytes, width)
+        yield from _legend({kind: n for kind, n in kinds.items() if n}, size_text, width)
 
 
 def _bar(parts: Mapping[str, float], whole: float) -> Text:
@@ -188,8 +184,8 @@ def _sent(report: Report) -> str:
     count = sum(c.times for c in report.collectives)
     if not count:
         return "nothing: no core needs another"
-    text = f"{_bytes(report.bytes_sent_per_core)} a core, in {count} collective{'s' if count > 1 else ''}"
-    between = f"; {_bytes(report.bytes_between_processes)} from each process to others"
+    text = f"{size_text(report.bytes_sent_per_core)} a core, in {count} collective{'s' if count > 1 else ''}"
+    between = f"; {size_text(report.bytes_between_processes)} from each process to others"
     return text + (between if report.processes > 1 else "")
 
 
@@ -224,7 +220,7 @@ def _largest_traffic(report: Report) -> Iterator[Text]:
     yield Text("what is sent", "bold")
     for t in report.traffic[: _MOST_LINES - 1]:
         share = t.bytes_sent / max(1, report.bytes_sent_per_core)
-        sent = _bytes(t.bytes_sent)
+        sent = size_text(t.bytes_sent)
         yield Text.assemble((f"{sent:>14}", "cyan"), f"  {share:>4.0%}  {t.count} x {t.kind} over {'+'.join(t.axes)}")
 
 
@@ -245,13 +241,13 @@ def _compared_rows(possible: Sequence[PlannedLayout]) -> Iterator[tuple[str, _Ce
         yield "of the peak", lambda p: f"{p.prediction.share_of_peak:.1%}" if p.prediction else ""
     if any(p.prediction and p.prediction.tokens_per_second for p in possible):
         yield "tokens/s", lambda p: f"{p.prediction.tokens_per_second or 0:,.0f}" if p.prediction else ""
-    yield "variables", _of_report(lambda r: _bytes(r.memory.variables))
-    yield "peak memory", _of_report(lambda r: _bytes(r.memory.peak))
+    yield "variables", _of_report(lambda r: size_text(r.memory.variables))
+    yield "peak memory", _of_report(lambda r: size_text(r.memory.peak))
     if any(p.prediction and not p.prediction.fits for p in possible):
         yield "fits", lambda p: "" if p.prediction is None else "yes" if p.prediction.fits else "no"
     yield "work of a core", _of_report(lambda r: _flops(r.flops_per_core))
     yield "of it repeated", _of_report(lambda r: f"{r.repeated_flops_per_core / max(1, r.flops_per_core):.0%}")
-    yield "sent by a core", _of_report(lambda r: _bytes(r.bytes_sent_per_core))
+    yield "sent by a core", _of_report(lambda r: size_text(r.bytes_sent_per_core))
     for axes in dict.fromkeys(t.axes for p in possible if p.report for t in p.report.traffic):
         yield f"  over {'+'.join(axes)}", _of_report(lambda r, axes=axes: _sent_over(r, axes))
     yield "collectives", _of_report(lambda r: str(sum(c.times for c in r.collectives)))
@@ -267,4 +263,4 @@ def _of_report(text: Callable[[Report], str]) -> _Cell:
 
 def _sent_over(report: Report, axes: Sequence[str]) -> str:
     sent = sum(t.bytes_sent for t in report.traffic if t.axes == axes)
-    return _bytes(sent) if sent else "-"
+    return size_text(sent) if sent else "-"

@@ -11,7 +11,7 @@ import tensorflow as tf
 import meshtf as mtf
 from meshtf.call_sites import language_function
 from meshtf.layers.attention._scores import check_operands, where_any_visible
-from meshtf.layers.attention.cudnn._kernels import PLATFORM, AttentionForm, AttentionKernel
+from meshtf.layers.attention.cudnn._kernels import AttentionForm, AttentionKernel
 from meshtf.layers.attention.mask import AttentionMask
 from meshtf.layers.attention.options import DEFAULT_OPTIONS, AttentionOptions
 from meshtf.layers.attention.pattern import AttentionPattern
@@ -93,7 +93,7 @@ def is_chosen_by_itself(q: mtf.Tensor, k: mtf.Tensor) -> bool:
     """Whether algorithm "auto" tries the kernel: the platform has it, and no rule splits lengths or `d_kv`."""
     kernels: Any = q.graph.kernels
     is_whole = kernels.split.isdisjoint((LENGTH, MEMORY_LENGTH, D_KV))
-    return kernels.platform == PLATFORM and is_whole and takes_operands(q, k)
+    return kernels.is_cuda and is_whole and takes_operands(q, k)
 
 
 def takes_operands(q: mtf.Tensor, k: mtf.Tensor) -> bool:

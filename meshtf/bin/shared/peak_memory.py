@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import meshtf as mtf
-from meshtf.lowering.report.text_table import bytes_text
+from meshtf.lowering.report.text_table import size_text
 
 
 def say_peak_memory(say: Callable[[str], None], programs: Sequence[mtf.Function]) -> None:
@@ -24,5 +24,4 @@ def say_peak_memory(say: Callable[[str], None], programs: Sequence[mtf.Function]
     reports = [program.report() for program in programs]
     variables = {variable.name: variable.bytes_per_core for report in reports for variable in report.variables}
     planned = sum(variables.values()) + max(r.memory.peak - r.memory.variables for r in reports)
-    own_count, by_plan = (bytes_text(n).strip() for n in (counted, planned))
-    say(f"peak memory:   {own_count} on a core by its own count, {by_plan} by the plan")
+    say(f"peak memory:   {size_text(counted)} on a core by its own count, {size_text(planned)} by the plan")

@@ -95,6 +95,11 @@ def bytes_text(n: float) -> str:
     return _with_unit(n if math.isinf(n) else round(n), 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
+def size_text(n: float) -> str:
+    """Returns text such as `1.5 MiB` for a sentence, where nothing is aligned."""
+    return bytes_text(n).strip()
+
+
 def flops_text(n: int) -> str:
     """Returns text such as `51.4 MFLOP`."""
     return _with_unit(n, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))

@@ -18,7 +18,7 @@ from meshtf.garbage_collection import garbage_collection_paused
 from meshtf.lowering.report.accounting import stored_variables
 from meshtf.lowering.report.memory.compiled_memory import compiled_peak_memory, largest_at_compiled_peak
 from meshtf.lowering.report.memory.peak_memory import PeakMemory, largest_at_peak, peak_memory
-from meshtf.lowering.report.text_table import bytes_text
+from meshtf.lowering.report.text_table import size_text
 from meshtf.ops.inputs.placeholder import InputOperation
 from meshtf.planning.plan import (
     AssignVariable,
@@ -79,7 +79,7 @@ AS_FUSED = MemoryCount(compiled_peak_memory, largest_at_compiled_peak)
 def largest_texts(plan: Plan, count: MemoryCount, number: int) -> list[str]:
     """Returns texts about the largest values at the peak: bytes of a core, name, named shape with its split, dtype."""
     largest = count.largest(plan, number)
-    return [f"{_bytes(v.slice_bytes)} {name} [{v.layout.to_string(v.shape)}] {v.dtype.name}" for v, name in largest]
+    return [f"{size_text(v.slice_bytes)} {name} [{v.layout.to_string(v.shape)}] {v.dtype.name}" for v, name in largest]
 
 
 @garbage_collection_paused()
@@ -105,7 +105,7 @@ def _split(what: str, values: Iterable[Value], plan: Plan, available: int) -> st
     least = -(-whole // available) if available > 0 else 0
     if least < 2:
         return ""
-    return _SPLIT.format(what=what, whole=_bytes(whole), least=least, cores=plan.mesh_shape.size)
+    return _SPLIT.format(what=what, whole=size_text(whole), least=least, cores=plan.mesh_shape.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,7 @@ class FittingBatch:
 
     def text(self, each: str = "") -> str:
         """Returns a sentence. `each`: words behind the bytes, such as " a core"."""
-        return _FITS.format(name=self.name, size=self.size, now=self.now, needed=_bytes(self.needed), each=each)
+        return _FITS.format(name=self.name, size=self.size, now=self.now, needed=size_text(self.needed), each=each)
 
 
 def fitting_batch(plan: Plan, bytes_of: Callable[[Plan], int], available: int) -> FittingBatch | None:
@@ -204,7 +204,3 @@ def resized(plan: Plan, batch: Dimension, size: int) -> Plan:
 
 def _with_fields(x: Any, changed: Callable[[Any], Any]) -> Any:
     return dataclasses.replace(x, **{f.name: changed(getattr(x, f.name)) for f in dataclasses.fields(x)})
-
-
-def _bytes(n: int) -> str:
-    return bytes_text(n).strip()
